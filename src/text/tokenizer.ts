@@ -1,0 +1,30 @@
+// The contract of tokenizers.
+
+export interface EncodeOptions {
+  /** Add BOS/EOS as the tokenizer's post-processor says (default true). Never adds a second BOS. */
+  addSpecial?: boolean
+  /** Read "<s>" in the text as the special token (default true, as Hugging Face does). */
+  parseSpecial?: boolean
+}
+
+/** Turns a stream of ids into a stream of text without ever cutting a UTF-8 character. */
+export interface TextStream {
+  /** Text that became certain with this id ('' while a character is incomplete). */
+  push(id: number): string
+  /** What is left at the end (replacement characters for an incomplete one). */
+  flush(): string
+}
+
+export interface Tokenizer {
+  readonly vocabularySize: number
+  readonly bosId?: number
+  /** Ids that end a text. */
+  readonly eosIds: readonly number[]
+  /** Jinja source, where the model has a chat template. */
+  readonly chatTemplate?: string
+  encode(text: string, options?: EncodeOptions): number[]
+  decode(ids: readonly number[], options?: { skipSpecial?: boolean }): string
+  /** Continues after `prompt` (ids): the text is what the whole decodes to, less the prompt's. */
+  stream(prompt?: readonly number[]): TextStream
+  idToToken(id: number): string | undefined
+}
