@@ -27,9 +27,11 @@ export function applyAdapters(graph: Graph, adapters: readonly AdapterTarget[]):
   if (adapters.length === 0) return graph
   const shapes = new Map(graph.weights.map((w) => [w.name, w.shape]))
   const weights = [...graph.weights]
+  const users = new Map<string, GraphNode[]>()
+  for (const node of graph.nodes) for (const name of node.weights) users.set(name, [...(users.get(name) ?? []), node])
   const byTarget = new Map<string, AdapterTarget[]>()
   for (const adapter of adapters) {
-    const shape = check(adapter, graph, shapes)
+    const shape = check(adapter, users.get(adapter.target) ?? [], shapes)
     for (const added of [
       { name: adapter.a, shape: [adapter.rank, shape[1]!] },
       { name: adapter.b, shape: [shape[0]!, adapter.rank] },
@@ -82,13 +84,12 @@ function adapt(node: GraphNode, adapters: readonly AdapterTarget[]): GraphNode[]
 
 function check(
   adapter: AdapterTarget,
-  graph: Graph,
+  users: readonly GraphNode[],
   shapes: ReadonlyMap<string, readonly number[]>,
 ): readonly number[] {
   const { target, rank, scale } = adapter
   if (!Number.isSafeInteger(rank) || rank < 1) fail('ADAPTER_INVALID', 'rank is not a count', target, rank)
   if (!Number.isFinite(scale)) fail('ADAPTER_INVALID', 'scale is not finite', target, scale)
-  const users = graph.nodes.filter((n) => n.weights.includes(target))
   if (users.some((n) => isLinear(n) && n.weights[0] === target)) return shapes.get(target)!
   if (users.length === 0) fail('ADAPTER_NO_MATCH', 'the model has no weight of that name', target, undefined)
   return fail('ADAPTER_UNSUPPORTED', `an adapter on ${users[0]!.op} is not implemented`, target, undefined)
