@@ -5,7 +5,7 @@ import { constants } from 'node:os'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { afterAll, expect, test } from 'vitest'
-import { ADDON_URL, type Addon, loadAddon, type Mapping } from '#sluice/source/addon.js'
+import { ADDON_PATH, type Addon, loadAddon, type Mapping } from '#sluice/source/addon.js'
 import type { MmapSource } from '#sluice/source/mmap.js'
 import { openFile } from '#sluice/source/openFile.js'
 import { scratchFolder, seededBytes, writeBytes } from './files.ts'
@@ -196,7 +196,7 @@ native('loads in worker threads that come and go, with mappings left open', asyn
     const out = new Uint8Array(16)
     addon.copyAsync(m, 32, out).then(() => parentPort.postMessage([...out]))`
   for (let i = 0; i < 5; i++) {
-    const worker = new Worker(code, { eval: true, workerData: { addon: ADDON_URL.pathname, path } })
+    const worker = new Worker(code, { eval: true, workerData: { addon: ADDON_PATH, path } })
     const got = await new Promise((resolve, reject) => worker.once('message', resolve).once('error', reject))
     expect(got).toEqual([...bytes.subarray(32, 48)])
     await worker.terminate()
