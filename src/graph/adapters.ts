@@ -17,7 +17,7 @@ export interface AdapterTarget {
 }
 
 /**
- * Adds Linear(A) and Linear(B, alpha = scale, addend = base result) after each Linear that uses a target. Several adapters on one
+ * Adds Linear(A) and Linear(B, alpha = scale·alpha of the base, addend = base result) after each Linear that uses a target. Several adapters on one
  * weight are added in list order. The base's nodes stay what they are but for the name of their output, so what was fused
  * stays fused.
  * Throws ADAPTER_INVALID (name taken, rank or scale impossible), ADAPTER_NO_MATCH (no Linear uses the target),
@@ -49,6 +49,8 @@ export function applyAdapters(graph: Graph, adapters: readonly AdapterTarget[]):
 
 function adapt(node: GraphNode, adapters: readonly AdapterTarget[]): GraphNode[] {
   const result = node.outputs[0]!
+  // An adapter changes W itself, so the Linear's own factor (a folded constant, say) applies to it too.
+  const factor = (node.attributes.alpha as number | undefined) ?? 1
   let before = `${result}#base`
   const out: GraphNode[] = [{ ...node, outputs: [before] }]
   adapters.forEach((adapter, i) => {
@@ -69,7 +71,7 @@ function adapt(node: GraphNode, adapters: readonly AdapterTarget[]): GraphNode[]
         name: `${node.name}#b${i}`,
         inputs: [low, before],
         outputs: [after],
-        attributes: { alpha: adapter.scale },
+        attributes: { alpha: adapter.scale * factor },
         weights: [adapter.b],
       },
     )
