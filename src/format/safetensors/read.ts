@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 import { ModelFormatError } from '../../base/errors.ts'
 import { publish } from '../../base/events.ts'
-import { type JsonObject, parseJsonObject } from '../../base/json.ts'
+import { type JsonObject, type JsonValue, parseJsonObject } from '../../base/json.ts'
 import { MAX_JSON_BYTES } from '../../base/limits.ts'
 import { type OpenMode, openFile } from '../../source/openFile.ts'
 import { resolveInside } from '../../source/paths.ts'
@@ -72,7 +72,7 @@ class Opening {
     if (index !== undefined) checkIndex(index, shards, shown(located, located.file))
 
     const tensors = new Map<string, TensorEntry>()
-    const metadata = new Map(Object.entries(index?.metadata ?? {}))
+    const metadata = new Map<string, JsonValue>(Object.entries(index?.metadata ?? {}))
     for (const [source, header] of [...shards.values()].entries()) {
       for (const t of header.tensors) tensors.set(t.name, toEntry(t, source))
       for (const [key, value] of Object.entries(header.metadata)) if (!metadata.has(key)) metadata.set(key, value)
