@@ -134,6 +134,7 @@ function checkNode(
     int: (name) => attributes.get(name) as number,
     float: (name) => attributes.get(name) as number,
     text: (name) => attributes.get(name) as string,
+    list: (name) => attributes.get(name) as readonly number[],
     fail: (what, more, code) => failNode(node, what, more, code),
   }
   op.infer(view).forEach((type, i) => void types.set(node.outputs[i]!, type))

@@ -2,19 +2,27 @@
 import { expect, test } from 'vitest'
 import { buildArchitecture } from '#sluice/arch/registry.js'
 import type { JsonObject } from '#sluice/base/json.js'
+import type { AdapterTarget } from '#sluice/graph/adapters.js'
 import { compile } from '#sluice/graph/compile.js'
 import { checkTensors, findTensor } from '#sluice/graph/tensors.js'
-import { runPlan, type Weights } from '../graph/interpreter.ts'
+import { runPlan, type Weight, type Weights } from '../graph/interpreter.ts'
 import { largestDifference, type SmallModel } from '../graph/models.ts'
+import { randomFrom } from '../graph/random.ts'
 import { reference, SIZE, type ToySize, toGguf, toyConfig, toyModel } from './toy.ts'
 
 const ids = [5, 0, 22, 5, 17, 9]
 
-function logits(model: SmallModel): Float64Array {
+function logits(
+  model: SmallModel,
+  adapters: readonly AdapterTarget[] = [],
+  more: ReadonlyMap<string, Weight> = new Map(),
+): Float64Array {
   const arch = buildArchitecture(model)
   checkTensors(arch.graph, model.tensors, arch)
   expect(arch.warnings).toEqual([])
   const weights: Weights = (name) => {
+    const added = more.get(name)
+    if (added !== undefined) return added
     const { tensor, part } = findTensor(model.tensors, arch.names.get(name)!)!
     const whole = model.tensors.get(tensor)!
     if (part === undefined) return whole
@@ -22,7 +30,7 @@ function logits(model: SmallModel): Float64Array {
     return { shape: whole.shape.slice(1), data: whole.data.subarray(part * n, (part + 1) * n) }
   }
   return runPlan(
-    compile(arch.graph),
+    compile(arch.graph, { adapters }),
     weights,
     ids,
     ids.map((_, i) => i),
@@ -87,4 +95,33 @@ test('GGUF twins: reordered rows, biases, a tied head, linear scaling, frequency
 
   const dense = { 'llama.expert_count': 0, 'llama.expert_used_count': 0, 'llama.attention.head_count_kv': [2, 2] }
   expect(logits(toGguf(SIZE, bare, dense))).toEqual(logits(toGguf(SIZE, bare)))
+})
+
+test('two adapters on every projection, router and expert of a mixture: as if merged into the weights', () => {
+  const size = { ...SIZE, experts: 5, topK: 2 }
+  const model = toyModel(size, toyConfig(size), 11)
+  const merged = { ...model, tensors: new Map(model.tensors) }
+  const random = randomFrom(12)
+  const adapters: AdapterTarget[] = []
+  const more = new Map<string, Weight>()
+  for (const rank of [2, 3])
+    for (const [target, w] of model.tensors) {
+      if (!/(_proj|gate|w[123]|lm_head)\.weight$/.test(target)) continue
+      const [out, width] = w.shape as [number, number]
+      const A = Float64Array.from({ length: rank * width }, () => random() - 0.5)
+      const B = Float64Array.from({ length: out * rank }, () => random() - 0.5)
+      const name = `${target}/${rank}`
+      more.set(`${name}/A`, { shape: [rank, width], data: A }).set(`${name}/B`, { shape: [out, rank], data: B })
+      adapters.push({ target, a: `${name}/A`, b: `${name}/B`, rank, scale: 0.3 })
+      const data = Float64Array.from(merged.tensors.get(target)!.data, (v, i) => {
+        let sum = 0
+        for (let k = 0; k < rank; k++) sum += B[Math.floor(i / width) * rank + k]! * A[k * width + (i % width)]!
+        return v + 0.3 * sum
+      })
+      merged.tensors.set(target, { shape: w.shape, data })
+    }
+  expect(adapters.length).toBe(2 * (1 + 2 * (4 + 1 + 15)))
+  const want = reference(size, merged, ids, plain)
+  expect(largestDifference(want, reference(size, model, ids, plain))).toBeGreaterThan(0.1)
+  expect(largestDifference(logits(model, adapters, more), want)).toBeLessThan(1e-10)
 })
