@@ -195,8 +195,9 @@ class WiaWriter implements ModelWriter {
 
   /** Opens the shard if it is the next one, and pads up to the offset. */
   async #seek(shard: number, offset: number): Promise<void> {
-    if (shard === this.#shardHashes.length || this.#shard === undefined) {
-      await this.#finishShard()
+    // Finished shards have their entry in shardHashes; the open one is the next.
+    if (this.#shard !== undefined && shard > this.#shardHashes.length) await this.#finishShard()
+    if (this.#shard === undefined) {
       const path = await this.#output.place(shardName(shard))
       this.#shard = await ShardFile.create(path, this.#options.shardChecksums ?? false)
     }
