@@ -17,7 +17,7 @@ export interface AdapterTarget {
 }
 
 /**
- * Adds Linear(A) and Linear(B, alpha = scale, addend = base result) after each Linear that uses a target. Several adapters on one
+ * Adds Linear(A) and Linear(B, alpha = scale·alpha of the base, addend = base result) after each Linear that uses a target. Several adapters on one
  * weight are added in list order. The base's nodes stay what they are but for the name of their output, so what was fused
  * stays fused.
  * Throws ADAPTER_INVALID (name taken, rank or scale impossible), ADAPTER_NO_MATCH (no Linear uses the target),
@@ -27,9 +27,11 @@ export function applyAdapters(graph: Graph, adapters: readonly AdapterTarget[]):
   if (adapters.length === 0) return graph
   const shapes = new Map(graph.weights.map((w) => [w.name, w.shape]))
   const weights = [...graph.weights]
+  const users = new Map<string, GraphNode[]>()
+  for (const node of graph.nodes) for (const name of node.weights) users.set(name, [...(users.get(name) ?? []), node])
   const byTarget = new Map<string, AdapterTarget[]>()
   for (const adapter of adapters) {
-    const shape = check(adapter, graph, shapes)
+    const shape = check(adapter, users.get(adapter.target) ?? [], shapes)
     for (const added of [
       { name: adapter.a, shape: [adapter.rank, shape[1]!] },
       { name: adapter.b, shape: [shape[0]!, adapter.rank] },
@@ -49,6 +51,8 @@ export function applyAdapters(graph: Graph, adapters: readonly AdapterTarget[]):
 
 function adapt(node: GraphNode, adapters: readonly AdapterTarget[]): GraphNode[] {
   const result = node.outputs[0]!
+  // An adapter changes W itself, so the Linear's own factor (a folded constant, say) applies to it too.
+  const factor = (node.attributes.alpha as number | undefined) ?? 1
   let before = `${result}#base`
   const out: GraphNode[] = [{ ...node, outputs: [before] }]
   adapters.forEach((adapter, i) => {
@@ -69,7 +73,7 @@ function adapt(node: GraphNode, adapters: readonly AdapterTarget[]): GraphNode[]
         name: `${node.name}#b${i}`,
         inputs: [low, before],
         outputs: [after],
-        attributes: { alpha: adapter.scale },
+        attributes: { alpha: adapter.scale * factor },
         weights: [adapter.b],
       },
     )
@@ -80,13 +84,12 @@ function adapt(node: GraphNode, adapters: readonly AdapterTarget[]): GraphNode[]
 
 function check(
   adapter: AdapterTarget,
-  graph: Graph,
+  users: readonly GraphNode[],
   shapes: ReadonlyMap<string, readonly number[]>,
 ): readonly number[] {
   const { target, rank, scale } = adapter
   if (!Number.isSafeInteger(rank) || rank < 1) fail('ADAPTER_INVALID', 'rank is not a count', target, rank)
   if (!Number.isFinite(scale)) fail('ADAPTER_INVALID', 'scale is not finite', target, scale)
-  const users = graph.nodes.filter((n) => n.weights.includes(target))
   if (users.some((n) => isLinear(n) && n.weights[0] === target)) return shapes.get(target)!
   if (users.length === 0) fail('ADAPTER_NO_MATCH', 'the model has no weight of that name', target, undefined)
   return fail('ADAPTER_UNSUPPORTED', `an adapter on ${users[0]!.op} is not implemented`, target, undefined)
