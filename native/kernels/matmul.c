@@ -4,8 +4,23 @@
 
 // --- plain rows: two registers of partial sums a row and token, column c in lane c mod 8
 
-INLINE void rowsPass(const int encoding, const int rowCount, const int tokenCount, const u8 *w, u32 rowBytes, u32 cols,
-                     const float *x, u32 xStride, float *y, u32 yStride, u32 accumulate, float alpha) {
+// Some rows against some tokens.
+typedef struct {
+  const u8 *w;
+  u32 cols;
+  const float *x;
+  u32 xStride;
+  float *y;
+  u32 yStride, accumulate;
+  float alpha;
+} RowsPass;
+
+typedef void (*RowsFunction)(const RowsPass *);
+
+INLINE void rowsPass(const int encoding, const int rowCount, const int tokenCount, const RowsPass *pass) {
+  const u8 *w = pass->w;
+  const float *x = pass->x;
+  const u32 cols = pass->cols, xStride = pass->xStride, rowBytes = cols * plainBytes(encoding);
   v128 low[4], high[4]; // index row·tokenCount + token
   UNROLLED for (int i = 0; i < rowCount * tokenCount; i++) low[i] = high[i] = zero();
   const u32 step = plainBytes(encoding);
@@ -35,26 +50,27 @@ INLINE void rowsPass(const int encoding, const int rowCount, const int tokenCoun
   UNROLLED for (int r = 0; r < rowCount; r++) {
     UNROLLED for (int t = 0; t < tokenCount; t++) {
       int i = r * tokenCount + t;
-      finish(y + t * yStride + r, accumulate, alpha, sum4(wasm_f32x4_add(low[i], high[i])));
+      finish(pass->y + t * pass->yStride + r, pass->accumulate, pass->alpha, sum4(wasm_f32x4_add(low[i], high[i])));
     }
   }
 }
 
-INLINE void matMulRows(const int encoding, const u8 *w, u32 rows, u32 cols, const float *x, u32 xStride, float *y, u32 yStride,
-                       u32 tokens, u32 accumulate, float alpha) {
-  const u32 rowBytes = cols * plainBytes(encoding);
-  u32 r = 0;
-  // Four rows a pass for one token keep enough additions in flight; four tokens a pass decode a weight once.
-  if (tokens < 4)
-    for (; r + 4 <= rows; r += 4)
-      for (u32 t = 0; t < tokens; t++)
-        rowsPass(encoding, 4, 1, w + r * rowBytes, rowBytes, cols, x + t * xStride, xStride, y + t * yStride + r, yStride, accumulate, alpha);
-  for (; r < rows; r++) {
+// Four rows a pass keep enough additions in flight for one token; four tokens a pass share the decoding of weights.
+INLINE void eachRows(const int encoding, RowsPass pass, u32 rows, u32 tokens, RowsFunction one, RowsFunction fourRows,
+                     RowsFunction fourTokens) {
+  const u32 rowBytes = pass.cols * plainBytes(encoding);
+  const float *x = pass.x;
+  const u32 together = tokens < 4 ? 4 : 1;
+  for (u32 r = 0; r < rows;) {
+    const u32 count = r + together <= rows ? together : 1;
+    float *y = pass.y;
+    pass.x = x;
     u32 t = 0;
-    for (; t + 4 <= tokens; t += 4)
-      rowsPass(encoding, 1, 4, w + r * rowBytes, rowBytes, cols, x + t * xStride, xStride, y + t * yStride + r, yStride, accumulate, alpha);
-    for (; t < tokens; t++)
-      rowsPass(encoding, 1, 1, w + r * rowBytes, rowBytes, cols, x + t * xStride, xStride, y + t * yStride + r, yStride, accumulate, alpha);
+    for (; t + 4 <= tokens; t += 4, pass.x += 4 * pass.xStride, pass.y += 4 * pass.yStride) fourTokens(&pass);
+    for (; t < tokens; t++, pass.x += pass.xStride, pass.y += pass.yStride) count == 4 ? fourRows(&pass) : one(&pass);
+    pass.y = y + count;
+    pass.w += count * rowBytes;
+    r += count;
   }
 }
 
@@ -68,13 +84,14 @@ INLINE float blockSum(const float *x, u32 block) {
 }
 
 // Registers q…q+registers-1 (four rows each) of one panel, `tokenCount` tokens.
-INLINE void panelPass(const int encoding, const int registers, const int tokenCount, const u8 *w, u32 q, u32 blocks, u32 block,
-                      u32 scaleF32, float multiplier, const float *x, u32 xStride, float *y, u32 yStride, u32 rows,
-                      u32 accumulate, float alpha) {
+INLINE void panelPass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
+  const u8 *w = pass->w;
+  const float *x = (const float *)pass->x;
+  const u32 q = pass->q, blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, xStride = pass->xStride / 4;
   v128 sums[8]; // index register·tokenCount + token
   UNROLLED for (int i = 0; i < registers * tokenCount; i++) sums[i] = zero();
   const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32);
-  const v128 unit = wasm_f32x4_splat(multiplier);
+  const v128 unit = wasm_f32x4_splat(pass->multiplier);
   const int columns = (int)chunkColumns(encoding);
   ROLLED for (u32 b = 0; b < blocks; b++) {
     v128 parts[8];
@@ -111,36 +128,48 @@ INLINE void panelPass(const int encoding, const int registers, const int tokenCo
   }
   UNROLLED for (int i = 0; i < registers; i++) {
     UNROLLED for (int t = 0; t < tokenCount; t++)
-      finishRows(y + t * yStride, q + i, rows, accumulate, alpha, sums[i * tokenCount + t]);
+      finishRows(pass->y + t * pass->yStride, q + i, pass->rows, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
   }
 }
 
-INLINE void matMulPanels(const int encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 scaleF32, float multiplier,
-                         const float *x, u32 xStride, float *y, u32 yStride, u32 tokens, u32 accumulate, float alpha) {
-  const u32 blocks = (cols + block - 1) / block;
-  const u32 panelBytes = blocks * blockBytes(encoding, block, scaleF32);
-  for (u32 first = 0; first < rows; first += 16, w += panelBytes, y += 16) {
-    const u32 inPanel = minimum(16, rows - first);
-    u32 t = 0;
-    for (; t + 4 <= tokens; t += 4)
-      for (u32 q = 0; q < 4; q += 2)
-        panelPass(encoding, 2, 4, w, q, blocks, block, scaleF32, multiplier, x + t * xStride, xStride, y + t * yStride, yStride,
-                  inPanel, accumulate, alpha);
-    for (; t < tokens; t++)
-      panelPass(encoding, 4, 1, w, 0, blocks, block, scaleF32, multiplier, x + t * xStride, xStride, y + t * yStride, yStride,
-                inPanel, accumulate, alpha);
-  }
-}
+#define ROWS(name) \
+  OWN name##One(const RowsPass *pass) { rowsPass(name, 1, 1, pass); } \
+  OWN name##FourRows(const RowsPass *pass) { rowsPass(name, 4, 1, pass); } \
+  OWN name##FourTokens(const RowsPass *pass) { rowsPass(name, 1, 4, pass); }
+#define PANELS(name) \
+  OWN name##One(const Pass *pass) { panelPass(name, 4, 1, pass); } \
+  OWN name##Four(const Pass *pass) { panelPass(name, 2, 4, pass); }
+ROWS(F32)
+ROWS(F16)
+ROWS(BF16)
+PANELS(INT8)
+PANELS(INT4)
+PANELS(INT4M)
+PANELS(NF4)
+PANELS(FP8_E4M3)
+PANELS(FP8_E5M2)
+#undef ROWS
+#undef PANELS
 
 EXPORT(matMul)(u32 encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 scaleF32, float multiplier, const float *x,
                u32 xStride, float *y, u32 yStride, u32 tokens, u32 accumulate, float alpha) {
-  switch (encoding) {
+  if (encoding <= BF16) {
+    const RowsPass pass = {w, cols, x, xStride, y, yStride, accumulate, alpha};
 #define ROWS(name) \
-  case name: matMulRows(name, w, rows, cols, x, xStride, y, yStride, tokens, accumulate, alpha); return;
-#define PANELS(name) \
-  case name: matMulPanels(name, w, rows, cols, block, scaleF32, multiplier, x, xStride, y, yStride, tokens, accumulate, alpha); return;
-    ROWS(F32) ROWS(F16) ROWS(BF16)
-    PANELS(INT8) PANELS(INT4) PANELS(INT4M) PANELS(NF4) PANELS(FP8_E4M3) PANELS(FP8_E5M2)
+  if (encoding == name) return eachRows(name, pass, rows, tokens, name##One, name##FourRows, name##FourTokens);
+    ROWS(F32)
+    ROWS(F16)
+    ROWS(BF16)
   }
+  const u32 blocks = (cols + block - 1) / block;
+  const Pass pass = {w, 0, blocks, block, scaleF32, multiplier, (const u8 *)x, xStride * 4, y, yStride, 0, accumulate, alpha};
+#define PANELS(name) \
+  if (encoding == name) return eachPass(name, pass, rows, tokens, name##One, name##Four);
+  PANELS(INT8)
+  PANELS(INT4)
+  PANELS(INT4M)
+  PANELS(NF4)
+  PANELS(FP8_E4M3)
+  PANELS(FP8_E5M2)
   __builtin_trap();
 }

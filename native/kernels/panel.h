@@ -16,10 +16,10 @@ INLINE v128 loadScales(const u8 *p, u32 q, u32 scaleF32, v128 multiplier) {
   return wasm_f32x4_mul(s, multiplier);
 }
 
-// fp8 in the top byte of each lane → float32. E4M3: bias 7, 0x7f is NaN, denormals are multiples of 2^-9.
+// fp8 in the top byte of each lane, anything below → float32. E4M3: bias 7, 0x7f is NaN, denormals are multiples of 2^-9.
 INLINE v128 e4m3ToFloat(v128 top) {
   v128 sign = wasm_v128_and(top, wasm_i32x4_const_splat((i32)0x80000000));
-  v128 magnitude = wasm_u32x4_shr(wasm_v128_xor(top, sign), 4);
+  v128 magnitude = wasm_u32x4_shr(wasm_v128_and(top, wasm_i32x4_const_splat(0x7f000000)), 4);
   v128 normal = wasm_i32x4_add(magnitude, wasm_i32x4_const_splat(120 << 23));
   v128 denormal = wasm_f32x4_sub(wasm_i32x4_add(magnitude, wasm_i32x4_const_splat(121 << 23)), wasm_f32x4_const_splat(0x1p-6f));
   v128 isDenormal = wasm_i32x4_lt(magnitude, wasm_i32x4_const_splat(1 << 23));
@@ -31,7 +31,7 @@ INLINE v128 e4m3ToFloat(v128 top) {
 INLINE v128 byteToFloat(const int encoding, v128 top) {
   if (encoding == INT8) return wasm_f32x4_convert_i32x4(wasm_i32x4_shr(top, 24));
   if (encoding == FP8_E4M3) return e4m3ToFloat(top);
-  return halfToFloat(wasm_i32x4_shr(top, 16)); // E5M2 is the upper byte of a binary16
+  return halfToFloat(wasm_i32x4_shl(wasm_i32x4_shr(top, 24), 8)); // E5M2 is the upper byte of a binary16
 }
 
 #ifdef RELAXED
@@ -105,4 +105,39 @@ INLINE void finishRows(float *y, u32 q, u32 rows, u32 accumulate, float alpha, v
   if (rows > 4 * q) finish(y + 4 * q, accumulate, alpha, wasm_f32x4_extract_lane(sums, 0));
   if (rows > 4 * q + 1) finish(y + 4 * q + 1, accumulate, alpha, wasm_f32x4_extract_lane(sums, 1));
   if (rows > 4 * q + 2) finish(y + 4 * q + 2, accumulate, alpha, wasm_f32x4_extract_lane(sums, 2));
+}
+
+// One panel against the tokens of a pass.
+typedef struct {
+  const u8 *w;
+  u32 q; // first register of rows
+  u32 blocks, block, scaleF32;
+  float multiplier;
+  const u8 *x;
+  u32 xStride; // bytes
+  float *y;
+  u32 yStride; // floats
+  u32 rows;    // of the panel
+  u32 accumulate;
+  float alpha;
+} Pass;
+
+typedef void (*PassFunction)(const Pass *);
+
+// All panels and tokens: four tokens a pass share the decoding of weights (two registers of rows at a time, as many sums as there
+// are registers for), the others go alone. `pass` adds the same numbers in the same order either way.
+INLINE void eachPass(const int encoding, Pass pass, u32 rows, u32 tokens, PassFunction one, PassFunction four) {
+  const u32 panelBytes = pass.blocks * blockBytes(encoding, pass.block, pass.scaleF32);
+  const u8 *x = pass.x;
+  for (u32 first = 0; first < rows; first += 16, pass.w += panelBytes) {
+    float *y = pass.y;
+    pass.rows = minimum(16, rows - first);
+    pass.x = x;
+    u32 t = 0;
+    for (; t + 4 <= tokens; t += 4, pass.x += 4 * pass.xStride, pass.y += 4 * pass.yStride)
+      for (pass.q = 0; pass.q < 4; pass.q += 2) four(&pass);
+    pass.q = 0;
+    for (; t < tokens; t++, pass.x += pass.xStride, pass.y += pass.yStride) one(&pass);
+    pass.y = y + 16;
+  }
 }

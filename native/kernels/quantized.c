@@ -181,13 +181,13 @@ INLINE void dotFloat8(const int encoding, const int registers, const int tokenCo
   }
 }
 
-INLINE void quantizedPass(const int encoding, const int registers, const int tokenCount, const u8 *w, u32 q, u32 blocks, u32 block,
-                          u32 scaleF32, float multiplier, const u8 *xq, u32 stride, float *y, u32 yStride, u32 rows,
-                          u32 accumulate, float alpha) {
+INLINE void quantizedPass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
+  const u8 *w = pass->w;
+  const u32 q = pass->q, blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, stride = pass->xStride;
   const int float8 = encoding == FP8_E4M3 || encoding == FP8_E5M2;
   const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32), words = stride / 4;
-  const Activations x = activationsAt(xq, blocks, block);
-  const v128 unit = wasm_f32x4_splat(multiplier);
+  const Activations x = activationsAt(pass->x, blocks, block);
+  const v128 unit = wasm_f32x4_splat(pass->multiplier);
   v128 sums[8]; // index register·tokenCount + token
   UNROLLED for (int i = 0; i < registers * tokenCount; i++) sums[i] = zero();
   ROLLED for (u32 b = 0; b < blocks; b++, w += bytes) {
@@ -233,33 +233,32 @@ INLINE void quantizedPass(const int encoding, const int registers, const int tok
   }
   UNROLLED for (int i = 0; i < registers; i++) {
     UNROLLED for (int t = 0; t < tokenCount; t++)
-      finishRows(y + t * yStride, q + i, rows, accumulate, alpha, sums[i * tokenCount + t]);
+      finishRows(pass->y + t * pass->yStride, q + i, pass->rows, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
   }
 }
 
-INLINE void matMulQuantized(const int encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 scaleF32, float multiplier,
-                            const u8 *xq, float *y, u32 yStride, u32 tokens, u32 accumulate, float alpha) {
-  const u32 blocks = (cols + block - 1) / block, stride = quantizedBytes(blocks, block);
-  const u32 panelBytes = blocks * blockBytes(encoding, block, scaleF32);
-  for (u32 first = 0; first < rows; first += 16, w += panelBytes, y += 16) {
-    const u32 inPanel = minimum(16, rows - first);
-    u32 t = 0;
-    for (; t + 4 <= tokens; t += 4)
-      for (u32 q = 0; q < 4; q += 2)
-        quantizedPass(encoding, 2, 4, w, q, blocks, block, scaleF32, multiplier, xq + t * stride, stride, y + t * yStride, yStride,
-                      inPanel, accumulate, alpha);
-    for (; t < tokens; t++)
-      quantizedPass(encoding, 4, 1, w, 0, blocks, block, scaleF32, multiplier, xq + t * stride, stride, y + t * yStride, yStride,
-                    inPanel, accumulate, alpha);
-  }
-}
+#define PANELS(name) \
+  OWN name##One(const Pass *pass) { quantizedPass(name, 4, 1, pass); } \
+  OWN name##Four(const Pass *pass) { quantizedPass(name, 2, 4, pass); }
+PANELS(INT8)
+PANELS(INT4)
+PANELS(INT4M)
+PANELS(NF4)
+PANELS(FP8_E4M3)
+PANELS(FP8_E5M2)
+#undef PANELS
 
 EXPORT(matMulQ)(u32 encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 scaleF32, float multiplier, const u8 *xq, float *y,
                 u32 yStride, u32 tokens, u32 accumulate, float alpha) {
-  switch (encoding) {
+  const u32 blocks = (cols + block - 1) / block;
+  const Pass pass = {w, 0, blocks, block, scaleF32, multiplier, xq, quantizedBytes(blocks, block), y, yStride, 0, accumulate, alpha};
 #define PANELS(name) \
-  case name: matMulQuantized(name, w, rows, cols, block, scaleF32, multiplier, xq, y, yStride, tokens, accumulate, alpha); return;
-    PANELS(INT8) PANELS(INT4) PANELS(INT4M) PANELS(NF4) PANELS(FP8_E4M3) PANELS(FP8_E5M2)
-  }
+  if (encoding == name) return eachPass(name, pass, rows, tokens, name##One, name##Four);
+  PANELS(INT8)
+  PANELS(INT4)
+  PANELS(INT4M)
+  PANELS(NF4)
+  PANELS(FP8_E4M3)
+  PANELS(FP8_E5M2)
   __builtin_trap();
 }
