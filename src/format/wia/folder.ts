@@ -16,6 +16,8 @@ export type ResolvePath = (root: string, relative: string, options: InsideOption
 export interface FolderOptions {
   /** How shards are opened; small files are always read by pread. Default 'auto'. */
   mode?: OpenMode
+  /** Bulk reads of shards forget the page cache they filled (see openFile). */
+  dropBehind?: boolean
   openSource?: OpenSource
   resolvePath?: ResolvePath
   extraRoots?: readonly string[]
@@ -37,7 +39,8 @@ export class PackageFolder {
   constructor(root: string, options: FolderOptions = {}) {
     this.root = root
     this.mode = options.mode ?? 'auto'
-    this.#openSource = options.openSource ?? ((path, mode) => openFile(path, { mode }))
+    this.#openSource =
+      options.openSource ?? ((path, mode) => openFile(path, { mode, dropBehind: options.dropBehind ?? false }))
     this.#resolvePath = options.resolvePath ?? resolveInside
     this.#inside = { index: MANIFEST_FILE, extraRoots: options.extraRoots ?? [] }
   }

@@ -1,7 +1,9 @@
 // Where every byte of a package will lie: pure, from the list of tensors in storage order.
 import { ConversionError } from '../../base/errors.ts'
 import { addSafe, roundDown, roundUp } from '../../base/shape.ts'
+import { encodedBytes } from '../../quant/codec.ts'
 import { PANEL_ROWS } from '../../quant/scheme.ts'
+import { matrixView } from '../matrixview.ts'
 import type { PlannedTensor } from '../writer.ts'
 import * as fmt from './layout.ts'
 import { checkLinear } from './quantfield.ts'
@@ -10,7 +12,6 @@ import { asLayout } from './strides.ts'
 import {
   checkTensorName,
   expectedLength,
-  matrixView,
   plainEncoding,
   readShape,
   readStrides,
@@ -64,17 +65,17 @@ function checkPlanned(t: PlannedTensor): PlacedTensor {
   const where = `tensor ${t.name}`
   checkTensorName(t.name, where)
   readShape(t.shape as number[], where)
-  const { rows, cols } = matrixView(t.shape)
+  const { rows, cols } = matrixView(t.shape, where)
   if (rows !== t.rows || cols !== t.cols)
     invalid('planned rows and columns are not those of the shape', where, {
       expected: [rows, cols],
       got: [t.rows, t.cols],
     })
-  if (t.encoding.kind === 'ggml')
+  if (t.encoding.kind !== 'plain' && t.encoding.kind !== 'panel')
     return unsupported(
-      'packages hold plain numbers and row panels, not ggml blocks',
+      'packages hold plain numbers and row panels only',
       where,
-      t.encoding.type,
+      t.encoding.kind,
       'Decode and encode it again.',
     )
   if (t.encoding.kind === 'plain' && t.encoding.bigEndian)
@@ -141,7 +142,7 @@ function place(t: PlacedTensor, shards: number[], pageRows: number, options: Pla
     return { shard, offset, length, rows }
   }
   if (t.length <= cap) return [append(t.length, t.rows, fmt.alignmentOf(t.length))]
-  const pageLength = fmt.storedBytes(t.encoding, pageRows, t.cols)
+  const pageLength = encodedBytes(t.encoding, pageRows, t.cols)
   if (t.strides !== undefined || t.layout !== 'row-major' || pageRows >= t.rows || pageLength > cap)
     throw new ConversionError('REQUEST_INVALID', {
       what: 'a tensor does not fit into a shard and cannot be split',
@@ -156,7 +157,7 @@ function place(t: PlacedTensor, shards: number[], pageRows: number, options: Pla
     const rows = Math.min(rowsPerShard, t.rows - row)
     // A split tensor begins a shard, so that all its segments but the last fill theirs.
     if (row === 0 && shards.length > 0 && shards.at(-1)! > 0) shards.push(0)
-    ranges.push(append(fmt.storedBytes(t.encoding, rows, t.cols), rows, fmt.PAGE_ALIGN))
+    ranges.push(append(encodedBytes(t.encoding, rows, t.cols), rows, fmt.PAGE_ALIGN))
   }
   return ranges
 }

@@ -4,8 +4,9 @@ import type { JsonObject, JsonValue } from '../../base/json.ts'
 import { isJsonObject } from '../../base/json.ts'
 import { MAX_NAME_LENGTH, MAX_RANK } from '../../base/limits.ts'
 import { addSafe, elementCount, mulSafe } from '../../base/shape.ts'
-import type { Encoding } from '../../quant/scheme.ts'
+import { encodedBytes } from '../../quant/codec.ts'
 import { PANEL_ROWS } from '../../quant/scheme.ts'
+import { matrixView } from '../matrixview.ts'
 import { decodeInline } from './inline.ts'
 import * as fmt from './layout.ts'
 import { type Linear, readQuant } from './quantfield.ts'
@@ -28,7 +29,7 @@ export interface TensorRecord {
   readonly shape: readonly number[]
   readonly rows: number
   readonly cols: number
-  readonly encoding: Exclude<Encoding, { kind: 'ggml' }>
+  readonly encoding: fmt.StoredEncoding
   readonly linear: Linear | undefined
   readonly layout: Layout
   /** Also for channels-last: consumers need to honour strides only. */
@@ -64,20 +65,14 @@ export function checkTensorName(name: string, where: string): void {
     invalid('a tensor name has control characters or is not valid Unicode', where, { got: name })
 }
 
-/** Rows and columns of the matrix view: leading dimensions are rows, the last one is the columns. */
-export function matrixView(shape: readonly number[]): { rows: number; cols: number } {
-  if (shape.length === 0) return { rows: 1, cols: 1 }
-  return { rows: elementCount(shape.slice(0, -1)), cols: shape.at(-1)! }
-}
-
-/** The order in which shape, dtype and quantization give the stored size; strides add holes. */
+/** Stored bytes that shape and encoding give; strides add holes. */
 export function expectedLength(
   r: Pick<TensorRecord, 'shape' | 'encoding' | 'strides' | 'rows' | 'cols'>,
   where: string,
 ): number {
   if (r.strides !== undefined && r.encoding.kind === 'plain')
     return mulSafe(spannedElements(r.shape, r.strides, where), DTYPE_BYTES[r.encoding.dtype], where)
-  return fmt.storedBytes(r.encoding, r.rows, r.cols)
+  return encodedBytes(r.encoding, r.rows, r.cols)
 }
 
 /** Checks one entry. `extensions` are those the package requires. */
@@ -94,7 +89,7 @@ export function readTensor(
   const f = value
   const shape = readShape(f.shape, where)
   const dtype = readDtype(f.dtype, extensions, where)
-  const { rows, cols } = matrixView(shape)
+  const { rows, cols } = matrixView(shape, where)
   const kind =
     f.alias !== undefined
       ? 'alias'

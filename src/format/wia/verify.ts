@@ -4,10 +4,10 @@ import { join } from 'node:path'
 import { ModelFormatError, throwIfAborted } from '../../base/errors.ts'
 import { publishProgress } from '../../base/events.ts'
 import { MAX_READ_BYTES } from '../../base/limits.ts'
+import { encodedBytes } from '../../quant/codec.ts'
 import type { ByteSource } from '../../source/source.ts'
 import type { TensorEntry } from '../reader.ts'
 import type { PackageFolder } from './folder.ts'
-import { storedBytes } from './layout.ts'
 import type { PageTableFile } from './pagetable.ts'
 import type { WiaReader } from './read.ts'
 import { invalid } from './refuse.ts'
@@ -29,9 +29,8 @@ export function pageRange(entry: TensorEntry, page: number, rowsPerPage: number)
   if (s === undefined) return invalid('no such page', `tensor ${entry.name}`, { got: page }, 'TENSOR_RANGE')
   // One page is the whole tensor, holes between strides included.
   if (rows === entry.rows) return { source: s.source, offset: s.offset, length: entry.byteLength }
-  if (entry.encoding.kind === 'ggml') return invalid('ggml blocks in a package', `tensor ${entry.name}`)
-  const before = storedBytes(entry.encoding, rowStart - s.rowStart, entry.cols)
-  return { source: s.source, offset: s.offset + before, length: storedBytes(entry.encoding, rows, entry.cols) }
+  const before = encodedBytes(entry.encoding, rowStart - s.rowStart, entry.cols)
+  return { source: s.source, offset: s.offset + before, length: encodedBytes(entry.encoding, rows, entry.cols) }
 }
 
 /** What one difference is told as; verify collects them, opening throws the first. */

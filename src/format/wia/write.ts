@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto'
 import { ConversionError, throwIfAborted } from '../../base/errors.ts'
 import { publishProgress } from '../../base/events.ts'
 import { canonicalJson, type JsonObject } from '../../base/json.ts'
+import { encodedBytes } from '../../quant/codec.ts'
 import type { ModelWriter, PlannedTensor } from '../writer.ts'
 import { checkPackagePath } from './folder.ts'
 import * as fmt from './layout.ts'
@@ -161,7 +162,7 @@ class WiaWriter implements ModelWriter {
 
   async #putStored(t: PlacedTensor, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
     const whole = createHash('sha256')
-    const pageLength = t.pageRows! >= t.rows ? t.length : fmt.storedBytes(t.encoding, t.pageRows!, t.cols)
+    const pageLength = t.pageRows! >= t.rows ? t.length : encodedBytes(t.encoding, t.pageRows!, t.cols)
     let page = createHash('sha256')
     let filled = 0
     let segment = -1
