@@ -4,6 +4,7 @@ import { parentPort, workerData } from 'node:worker_threads'
 import { toPlainError } from '../base/transfer.ts'
 import { openFileSync } from '../source/openFile.ts'
 import type { ByteSource } from '../source/source.ts'
+import { BehindSource } from './behind.ts'
 import type { FromReader, ReaderInput, ToReader } from './messages.ts'
 import { repackFor } from './repack.ts'
 import { createStream } from './stream.ts'
@@ -16,7 +17,10 @@ const sources = new Map<number, ByteSource>()
 const closeSources = (): Promise<unknown> => Promise.allSettled([...sources.values()].map(async (s) => s.close()))
 
 async function run(): Promise<void> {
-  for (const [index, descriptor] of input.files) sources.set(index, openFileSync(descriptor))
+  for (const [index, descriptor] of input.files) {
+    const source = openFileSync(descriptor)
+    sources.set(index, descriptor.dropBehind === true ? new BehindSource(source) : source)
+  }
   const { stage, memories } = input.stream
   const repack = input.kernels === undefined ? undefined : await repackFor(input.kernels, memories[stage.arena]!)
   const stream = createStream(input.stream, sources, {

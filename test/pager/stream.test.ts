@@ -3,7 +3,11 @@ import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
 import { createArenas } from '#sluice/memory/arena.js'
 import { createBudget } from '#sluice/memory/budget.js'
+import { createPageClient } from '#sluice/pager/client.js'
 import { createPager, type PagerOptions, planPager } from '#sluice/pager/create.js'
+import { cutMatrix } from '#sluice/pager/pages.js'
+import { createShared } from '#sluice/pager/shared.js'
+import { createStream } from '#sluice/pager/stream.js'
 import {
   BF16_BIG,
   expectedPages,
@@ -258,11 +262,54 @@ test('abort in the middle of a pass, reset, and go on: for any moment', async ()
     for (const o of outcomes) expect(Object.keys(o).sort()).toEqual(['left', 'seen', 'stallNs'])
     pass = Math.max(...outcomes.map((o) => o.left!.pass)) + 1
     await pager.reset(pass)
+    // Half-released pages of the aborted pass count for nothing.
+    expect(pager.shared.released.every((n) => n === 0)).toBe(true)
   }
   const last = await consumers.run(2, { ...job, firstPass: pass, passes: 2 })
   for (const o of last) expect(o.seen).toBe(2 * pager.shared.state.length)
   expect(pager.failure).toBeUndefined()
   await pager.close()
+})
+
+test('a page is not read again before it was released, even when the ring has room for it', async () => {
+  const model = makeModel(six.slice(0, 1), 1, 14)
+  const shared = createShared(new Uint8Array(8), 1)
+  const memory = new WebAssembly.Memory({ initial: 4, maximum: 4, shared: true })
+  const entry = model.reader.tensors.get('m0')!
+  let reads = 0
+  const source = watched(model.reader.sources[0]!, () => {
+    reads++
+  })
+  const stream = createStream(
+    {
+      shared,
+      matrices: [{ ...cutMatrix(entry, 4096), firstPage: 0, hashed: false }],
+      sources: [source],
+      memories: [memory],
+      ring: { arena: 0, address: 0, bytes: 4 * 65536 }, // for all 8 pages twice
+      stage: { arena: 0, address: 0, bytes: 0 },
+      stageSlotBytes: 0,
+      reads: 4,
+      hashes: new Uint8Array(0),
+      counters: new BigInt64Array(new SharedArrayBuffer(24)),
+    },
+    new Map([[0, source]]),
+    { sha256: (b) => b, onError: (e) => expect.unreachable(String(e)) },
+  )
+  stream.start()
+  const settled = () => new Promise((r) => setTimeout(r, 30))
+  await settled()
+  expect(reads).toBe(8)
+  const client = createPageClient(shared)
+  const first = client.addressOf(0)
+  expect(client.acquire(0, 1)).toBe(true)
+  expect(() => client.acquire(0, 0)).toThrow(expect.objectContaining({ code: 'INTERNAL' }))
+  client.release(0)
+  await settled()
+  expect(reads).toBe(9)
+  expect([...shared.state]).toEqual([2, 1, 1, 1, 1, 1, 1, 1])
+  expect(client.addressOf(0)).not.toBe(first)
+  await stream.stop()
 })
 
 test('a tensor named twice comes twice, and an alias is the tensor it names', async () => {

@@ -1,12 +1,28 @@
 // The pager over real files: the reader is a thread of its own.
-import { readdirSync, readlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readlinkSync, rmSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { isSluiceError } from '#sluice/base/errors.js'
 import { createArenas } from '#sluice/memory/arena.js'
 import { createBudget } from '#sluice/memory/budget.js'
+import { createPageClient } from '#sluice/pager/client.js'
 import { createPager, type PagerOptions } from '#sluice/pager/create.js'
 import { loadAddon } from '#sluice/source/addon.js'
-import { expectedPages, F16, F32_BIG, INT4, makeModel, onDisk, Q4_0, Q8_0, startConsumers } from './fixture.ts'
+import { openFile } from '#sluice/source/openFile.js'
+import type { ByteSource } from '#sluice/source/source.js'
+import {
+  expectedPages,
+  F16,
+  F32_BIG,
+  INT4,
+  makeModel,
+  onDisk,
+  Q4_0,
+  Q8_0,
+  readerOf,
+  startConsumers,
+} from './fixture.ts'
 
 const consumers = startConsumers(2)
 afterAll(() => consumers.stop())
@@ -187,4 +203,42 @@ test('close at any moment leaves no thread behind', async () => {
     expect(options.budget.used).toBe(0)
   }
   await disk.remove()
+})
+
+test.skipIf(loadAddon() === undefined)('no page cache is left behind, whatever the mode', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-cache-'))
+  const path = join(folder, 'zeros.bin')
+  const rows = 8192
+  const cols = 8192 // 128 MiB of float16, in a file without blocks: reads of it fill the page cache all the same
+  writeFileSync(path, '')
+  truncateSync(path, rows * cols * 2)
+  for (const ioMode of ['pread', 'mmap', 'auto'] as const) {
+    const source = await openFile(path, { mode: 'pread' })
+    const segments = [{ source: 0, offset: 0, length: rows * cols * 2, rowStart: 0, rows }]
+    const size = { shape: [rows, cols], rows, cols, byteLength: rows * cols * 2 }
+    const entry = { name: 'zeros', dtype: 'float16', encoding: F16, segments, ...size } as const
+    const reader = readerOf(new Map([['zeros', entry]]), [source])
+    const budget = createBudget(128 * MiB)
+    const pager = await createPager(
+      optionsFor(reader, { ioMode, weightBytes: 64 * MiB, ringBytes: 8 * MiB, budget, threads: 1 }),
+    )
+    await pager.start()
+    expect(['none', 'dropped']).toContain(pager.report().pageCache)
+    // This thread computes: it may block, the reader is another one.
+    const client = createPageClient(pager.shared)
+    const probe = (await openFile(path, { mode: 'mmap' })) as ByteSource & {
+      resident(at: number, bytes: number): number
+    }
+    for (let pass = 1; pass <= 3; pass++)
+      for (let page = 0; page < pager.shared.state.length; page++) {
+        expect(client.acquire(page, pass)).toBe(true)
+        client.release(page)
+        if (page % 16 === 0) expect(probe.resident(0, probe.size)).toBeLessThan(48 * MiB) // what the system reads ahead of a mapping, at most 8 MiB here for each read in flight
+      }
+    await pager.close()
+    expect(probe.resident(0, probe.size)).toBeLessThan(MiB)
+    await probe.close()
+    await source.close()
+  }
+  rmSync(folder, { recursive: true })
 })
