@@ -66,13 +66,13 @@ export function panelBytes(e: PanelEncoding, cols: number): number {
 }
 
 /** Stored bytes of a contiguous matrix [rows, cols]. Only `plain` and `panel` exist in packages. */
-export function storedBytes(e: Exclude<Encoding, { kind: 'ggml' }>, rows: number, cols: number): number {
+export function storedBytes(e: Exclude<Encoding, { kind: 'ggml' | 'opaque' }>, rows: number, cols: number): number {
   if (e.kind === 'plain') return mulSafe(mulSafe(rows, cols, 'tensor'), DTYPE_BYTES[e.dtype], 'tensor')
   return mulSafe(Math.ceil(rows / PANEL_ROWS), panelBytes(e, cols), 'tensor')
 }
 
 /** Bytes of 16 rows: the smallest page. */
-export function groupBytes(e: Exclude<Encoding, { kind: 'ggml' }>, cols: number): number {
+export function groupBytes(e: Exclude<Encoding, { kind: 'ggml' | 'opaque' }>, cols: number): number {
   return storedBytes(e, PANEL_ROWS, cols)
 }
 

@@ -26,7 +26,7 @@ function unknown(what: string, where: string, got: unknown): never {
 }
 
 export interface QuantField {
-  readonly encoding: Exclude<Encoding, { kind: 'ggml' }>
+  readonly encoding: Exclude<Encoding, { kind: 'ggml' | 'opaque' }>
   readonly linear?: Linear
 }
 
