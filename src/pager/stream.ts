@@ -83,7 +83,7 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
   let order = new Int32Array(0)
   let at = 0
   let pass = 1
-  /** Grows with every reset: a load that began before belongs to a ring that is gone. */
+  /** Grows with every reset and stop: loads that began before are no longer news, whether they come or fail. */
   let generation = 0
   let running = false
   let stopped = false
@@ -121,7 +121,7 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
       }
       at++
       const born = generation
-      const task: Promise<void> = load(page, pass, base, staged ? stageSlots.pop()! : -1, born)
+      const task: Promise<void> = load(page, pass, base, staged ? stageSlots.pop()! : -1)
         .catch((error: unknown) => {
           if (born === generation) fail(error) // else the page is read again
         })
@@ -134,7 +134,7 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
   }
 
   /** `ringAt`: address of the ring slot of a streamed page; `slot`: address of a staging slot, or -1. */
-  async function load(page: number, forPass: number, ringAt: number, slot: number, born: number): Promise<void> {
+  async function load(page: number, forPass: number, ringAt: number, slot: number): Promise<void> {
     try {
       const { matrix, local } = matrixOf(page)
       const pinned = streamed[page] === 0
@@ -150,7 +150,6 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
       const stored = bytesAt(target.arena, target.address + placed.shift, extent.bytes)
       if (hashes.length > 0 && matrix.hashed) verify(matrix, local, page, stored)
       toLittleEndian(stored, matrix.transcode)
-      if (born !== generation && !pinned) return // the slot may be somebody else's by now
       if (staged) repackInto(matrix, extent, slot + placed.shift, slot + stageAt.panels, where, base)
       if (!pinned) {
         arena[page] = where
@@ -202,9 +201,9 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
     where: number,
     base: number,
   ): void {
-    if (where === stage.arena) return repackPage(hooks.repack!, m.transcode, src, base, e.rows, m.cols)
-    repackPage(hooks.repack!, m.transcode, src, panels, e.rows, m.cols)
-    bytesAt(where, base, e.computeBytes).set(bytesAt(stage.arena, panels, e.computeBytes))
+    const here = where === stage.arena
+    repackPage(hooks.repack!, m.transcode, src, here ? base : panels, e.rows, m.cols)
+    if (!here) bytesAt(where, base, e.computeBytes).set(bytesAt(stage.arena, panels, e.computeBytes))
   }
 
   // A shared memory that grew has a new buffer object; the old one would still cover these bytes.
@@ -252,6 +251,7 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
     return turn
   }
 
+  /** Lets the reads in flight end: until then they write into their slots. */
   async function settle(): Promise<void> {
     running = false
     generation++
