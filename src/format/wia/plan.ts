@@ -70,7 +70,7 @@ function checkPlanned(t: PlannedTensor): PlacedTensor {
       expected: [rows, cols],
       got: [t.rows, t.cols],
     })
-  if (t.encoding.kind === 'ggml')
+  if (t.encoding.kind === 'ggml' || t.encoding.kind === 'opaque')
     return unsupported(
       'packages hold plain numbers and row panels, not ggml blocks',
       where,

@@ -28,7 +28,7 @@ export interface TensorRecord {
   readonly shape: readonly number[]
   readonly rows: number
   readonly cols: number
-  readonly encoding: Exclude<Encoding, { kind: 'ggml' }>
+  readonly encoding: Exclude<Encoding, { kind: 'ggml' | 'opaque' }>
   readonly linear: Linear | undefined
   readonly layout: Layout
   /** Also for channels-last: consumers need to honour strides only. */

@@ -29,7 +29,8 @@ export function pageRange(entry: TensorEntry, page: number, rowsPerPage: number)
   if (s === undefined) return invalid('no such page', `tensor ${entry.name}`, { got: page }, 'TENSOR_RANGE')
   // One page is the whole tensor, holes between strides included.
   if (rows === entry.rows) return { source: s.source, offset: s.offset, length: entry.byteLength }
-  if (entry.encoding.kind === 'ggml') return invalid('ggml blocks in a package', `tensor ${entry.name}`)
+  if (entry.encoding.kind === 'ggml' || entry.encoding.kind === 'opaque')
+    return invalid('ggml blocks in a package', `tensor ${entry.name}`)
   const before = storedBytes(entry.encoding, rowStart - s.rowStart, entry.cols)
   return { source: s.source, offset: s.offset + before, length: storedBytes(entry.encoding, rows, entry.cols) }
 }
