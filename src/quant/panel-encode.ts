@@ -6,7 +6,7 @@
 //          its sign (that value then is exact; others of opposite sign may be clipped, by up to one step), or absmax/7
 //          (nothing is clipped, error ≤ scale/2).
 //   int4m  minimum = min rounded down, scale = (max-minimum)/15. Error ≤ scale/2. A block that ends beyond the last column
-//          must represent 0: its minimum is -k·scale, k and the smallest such scale that clips nothing.
+//          must represent 0: its minimum is -k·scale, with the k and scale of lowest squared error.
 //   nf4    scale = absmax, nearest codebook entry. Error ≤ 0.152·scale, half the widest gap.
 //   fp8    scale = absmax/448 (E4M3) or absmax/57344 (E5M2), nearest. Relative error ≤ 2^-4 (2^-3) for normal codes.
 // Each bound grows by a float32 rounding of the value. A float16 scale that would be denormal is rounded up where rounding to
@@ -212,7 +212,7 @@ function encodeInt4Min(row: BlockRow, at: number, n: number): void {
   let minimum: number
   let scale: number
   if (n < row.block) {
-    const k = setZeroPoint(row, at, Math.min(min, 0), Math.max(max, 0))
+    const k = setZeroPoint(row, at, n, Math.min(min, 0), Math.max(max, 0))
     codes.fill(k, n)
     minimum = row.minima.value(row.minimumBits)
     scale = row.scales.value(row.scaleBits)
@@ -232,27 +232,41 @@ function encodeInt4Min(row: BlockRow, at: number, n: number): void {
   }
 }
 
-/** Scale and minimum = -k·scale for min ≤ 0 ≤ max: the smallest scale that clips nothing. Returns k, the code of 0. */
-function setZeroPoint(row: BlockRow, at: number, min: number, max: number): number {
+/**
+ * Scale and minimum = -k·scale for min ≤ 0 ≤ max. Candidates are the 30 pairs in which min is code 0 or max is code 15; the lowest squared
+ * error wins. (A matrix has at most one such block a row.) Returns k, the code of 0.
+ */
+function setZeroPoint(row: BlockRow, at: number, n: number, min: number, max: number): number {
+  if (min === 0 && max === 0) return 0
   let best = Number.POSITIVE_INFINITY
-  let k = 0
-  for (let i = 0; i <= 15; i++) {
-    const below = i === 0 ? (min === 0 ? 0 : Number.POSITIVE_INFINITY) : -min / i
-    const above = i === 15 ? (max === 0 ? 0 : Number.POSITIVE_INFINITY) : max / (15 - i)
-    const scale = Math.max(below, above)
-    if (scale < best) {
-      best = scale
-      k = i
+  let zero = -1
+  for (let k = 0; k <= 15; k++)
+    for (const x of [k === 0 ? 0 : -min / k, k === 15 ? 0 : max / (15 - k)]) {
+      if (x === 0) continue
+      const bits = row.scales.coarse(x)
+      const scale = row.scales.value(bits)
+      const minimumBits = k === 0 ? 0 : row.minima.nearest(-k * scale)
+      if (scale === 0 || row.scales.overflows(bits) || row.minima.overflows(minimumBits)) continue
+      const error = zeroPointError(row.values, at, n, scale, k)
+      if (error >= best) continue
+      best = error
+      zero = k
+      row.scaleBits = bits
+      row.minimumBits = minimumBits
     }
+  // No candidate: too large to store, or so small that every value is 0 beside the exponent.
+  if (zero < 0 && row.scales.value(row.scales.coarse((max - min) / 15)) !== 0) refuseScale(row, at, (max - min) / 15)
+  return Math.max(0, zero)
+}
+
+function zeroPointError(values: Float32Array, at: number, n: number, scale: number, k: number): number {
+  let error = 0
+  for (let i = at; i < at + n; i++) {
+    const q = values[i]! / scale + ROUND - ROUND
+    const d = values[i]! - Math.max(-k, Math.min(15 - k, q)) * scale
+    error += d * d
   }
-  if (best === 0) return 0
-  const bits = row.scales.coarseCeil(best)
-  const scale = row.scales.value(bits)
-  const minimumBits = row.minima.nearest(-k * scale)
-  if (row.scales.overflows(bits) || row.minima.overflows(minimumBits)) refuseScale(row, at, best)
-  row.scaleBits = bits
-  row.minimumBits = k === 0 ? 0 : minimumBits
-  return k
+  return error
 }
 
 function encodeNormalFloat(row: BlockRow, at: number, n: number): void {

@@ -73,11 +73,10 @@ export class ScaleFormat {
     return this.#isPositive(bits) ? bits - this.step : bits + this.step
   }
 
-  /** Bits of a scale ≥ x > 0 whose multiples by 0…15 can all be stored. */
-  coarseCeil(x: number): number {
-    let bits = this.nearest(x)
-    if (this.value(bits) < x) bits += this.step
-    return this.#half ? (bits + 15) & ~15 : bits
+  /** Bits of a scale near x > 0 (within 2^-7, never 0 in float16) whose multiples by 0…15 can all be stored. */
+  coarse(x: number): number {
+    const bits = this.nearest(x)
+    return this.#half ? Math.max(16, (bits + 8) & ~15) : bits
   }
 
   /** Distance between neighbouring codes. */

@@ -7,6 +7,8 @@ import { bfloat16ToFloat, floatToBfloat16 } from '#sluice/quant/bfloat16.js'
 import { codecOf, encodedBytes } from '#sluice/quant/codec.js'
 import { E4M3, E5M2, encodeFp8 } from '#sluice/quant/fp8.js'
 import { floatToHalf, halfTable, halfToFloat } from '#sluice/quant/half.js'
+import { NF4 } from '#sluice/quant/nf4.js'
+import { DYNAMIC_MAP } from '#sluice/quant/nf4-double.js'
 import { data, dataTest } from '../data.ts'
 
 const quantRange = expect.objectContaining({ code: 'QUANT_RANGE' })
@@ -113,11 +115,13 @@ test('bfloat16 rounds to nearest even and keeps NaN', () => {
 describe('FP8', () => {
   dataTest('code tables', () => {
     const tables = JSON.parse(readFileSync(data('quant', 'code-tables.json'), 'utf8'))
-    const shown = (t: Float32Array) => [...t].map((x) => (Number.isNaN(x) ? null : x))
-    // JSON has no infinity: the table writes those of E5M2 as text or null.
-    const finite = (t: unknown[]) => t.map((x) => (typeof x === 'number' && Number.isFinite(x) ? x : null))
-    expect(finite(shown(E4M3.values))).toEqual(finite(tables.float8_e4m3fn))
-    expect(finite(shown(E5M2.values))).toEqual(finite(tables.float8_e5m2))
+    // JSON has neither NaN (null) nor infinity ('inf').
+    const shown = (t: Float32Array) =>
+      [...t].map((x) => (Number.isNaN(x) ? null : Number.isFinite(x) ? x : x > 0 ? 'inf' : '-inf'))
+    expect(shown(E4M3.values)).toEqual(tables.float8_e4m3fn)
+    expect(shown(E5M2.values)).toEqual(tables.float8_e5m2)
+    expect([...NF4]).toEqual(tables.nf4)
+    expect([...DYNAMIC_MAP]).toEqual(tables.bnb_dynamic_8bit)
   })
 
   test.each([E4M3, E5M2])(
