@@ -2,6 +2,7 @@
 
 import { isDType } from '../base/dtype.ts'
 import { ModelFormatError } from '../base/errors.ts'
+import { mulSafe } from '../base/shape.ts'
 import { ggmlBlock, ggmlBytes, ggmlCodec } from './ggml.ts'
 import { panelCodec } from './panel.ts'
 import { layoutBytes, panelLayout } from './panel-layout.ts'
@@ -17,6 +18,8 @@ export function codecOf(encoding: Encoding): RowCodec {
       return panelCodec(encoding)
     case 'ggml':
       return ggmlCodec(encoding.type, encoding.bigEndian)
+    case 'opaque':
+      return refuseOpaque(encoding.type)
     default:
       return unknownKind(encoding)
   }
@@ -33,9 +36,21 @@ export function encodedBytes(encoding: Encoding, rows: number, cols: number): nu
       return layoutBytes(panelLayout(encoding), rows, cols)
     case 'ggml':
       return ggmlBytes(ggmlBlock(encoding.type), rows, cols)
+    case 'opaque':
+      return mulSafe(rows, Math.ceil(cols / encoding.block) * encoding.blockBytes, encoding.type)
     default:
       return unknownKind(encoding)
   }
+}
+
+/** The error of every use of blocks as numbers that have no decoder. */
+export function refuseOpaque(type: string, tensor?: string): never {
+  throw new ModelFormatError('QUANT_UNSUPPORTED', {
+    what: `quantization ${type} has no decoder yet`,
+    ...(tensor === undefined ? {} : { where: `tensor ${tensor}` }),
+    remedy: 'Use a model in F32, F16, BF16, Q8_0 or Q4_0.',
+    details: { type, tensor },
+  })
 }
 
 function unknownKind(encoding: never): never {
