@@ -1,5 +1,7 @@
 // Runs the vectors (README.md here) against our reader, and checks that the generator still gives the same files.
-import { readFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { isSluiceError, ModelFormatError } from '#sluice/base/errors.js'
 import { openWia } from '#sluice/format/wia/read.js'
@@ -21,6 +23,21 @@ const MODES = ['off', 'lazy', 'eager'] as const
 test('there are vectors of both kinds', () => {
   expect(verdicts.filter((v) => v.verdict === 'accept').length).toBeGreaterThan(20)
   expect(verdicts.filter((v) => v.verdict === 'refuse').length).toBeGreaterThan(100)
+})
+
+test('the generator gives what is committed', () => {
+  const out = mkdtempSync(join(tmpdir(), 'sluice-vectors-'))
+  try {
+    execFileSync(process.execPath, [join(here, 'make.mjs'), out])
+    const files = (root: string) =>
+      readdirSync(root, { recursive: true, encoding: 'utf8' })
+        .filter((f) => /^(?:valid|invalid)\/|^verdicts/.test(f) && statSync(join(root, f)).isFile())
+        .sort()
+    expect(files(out)).toEqual(files(here))
+    for (const f of files(out)) expect(readFileSync(join(out, f)).equals(readFileSync(join(here, f))), f).toBe(true)
+  } finally {
+    rmSync(out, { recursive: true, force: true })
+  }
 })
 
 test.each(verdicts.filter((v) => v.verdict === 'accept'))('$path is accepted: $why', async ({ path, values }) => {
