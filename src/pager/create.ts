@@ -1,7 +1,6 @@
 // The weight pager: plans, reserves, places, and runs the reader. The contract and its rules are in pager.ts.
 import { SluiceError, ValidationError } from '../base/errors.ts'
 import type { ModelReader } from '../format/reader.ts'
-import type { KernelSetName } from '../kernels/kernels.ts'
 import type { ArenaSet, Budget, Page, Reservation } from '../memory/memory.ts'
 import type { IoMode } from '../source/source.ts'
 import { chooseIo, type PagerIo } from './io.ts'
@@ -9,7 +8,7 @@ import type { PagerPlan, PagerReport, SharedPages, WeightPager } from './pager.t
 import { isRepacked } from './pages.ts'
 import { placeOf } from './place.ts'
 import { type PagePlan, planPages } from './plan.ts'
-import { repackFor } from './repack.ts'
+import { type RepackKernels, repackFor } from './repack.ts'
 import { createShared, raise } from './shared.ts'
 import { AREA_ALIGNMENT, COUNTER, type StreamInput } from './stream.ts'
 import { type ReaderHandle, startReaderHere, startReaderThread } from './thread.ts'
@@ -30,8 +29,8 @@ export interface PagerOptions {
   readonly verify?: 'lazy' | 'off'
   /** Compute threads. */
   readonly threads: number
-  /** Kernels that lay GGUF blocks out anew. Default 'scalar'. */
-  readonly kernels?: KernelSetName
+  /** Kernels that lay GGUF blocks out anew, from selectKernels(). Default scalar. The reader is kernel thread READER_KERNEL_THREAD. */
+  readonly kernels?: RepackKernels
   /** Reads in flight. Default 4, which is what the thread pool of Node serves at once. */
   readonly reads?: number
   /** Page size where the format does not fix it. */
@@ -39,6 +38,7 @@ export interface PagerOptions {
 }
 
 const READS = 4
+const SCALAR: RepackKernels = { set: 'scalar', module: null }
 
 /**
  * Plans and places the pages; start() begins to read. Throws what planPages throws, SOURCE_MODE, BUDGET_EXCEEDED when the budget
@@ -187,9 +187,9 @@ function createHandle(
       counters,
     }
     const repacks = plan.matrices.some((m) => isRepacked(m.transcode))
-    const kernels = repacks ? (options.kernels ?? 'scalar') : undefined
+    const kernels = repacks ? (options.kernels ?? SCALAR) : undefined
     const memory = stream.memories[areas.stage.arena]!
-    const repack = kernels === undefined || io.files !== undefined ? undefined : await repackFor(kernels, memory)
+    const repack = kernels === undefined || io.files !== undefined ? undefined : repackFor(kernels, memory)
     if (closing !== undefined) throw closedError()
     reader =
       io.files === undefined
