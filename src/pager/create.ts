@@ -7,7 +7,7 @@ import { chooseIo, type PagerIo } from './io.ts'
 import type { PagerPlan, PagerReport, SharedPages, WeightPager } from './pager.ts'
 import { isRepacked } from './pages.ts'
 import { placeOf } from './place.ts'
-import { type PagePlan, planPages } from './plan.ts'
+import { type PagePlan, planPages, resolveTensor } from './plan.ts'
 import { type RepackKernels, repackFor } from './repack.ts'
 import { createShared, raise } from './shared.ts'
 import { AREA_ALIGNMENT, COUNTER, type StreamInput } from './stream.ts'
@@ -67,11 +67,7 @@ export function planPager(options: Omit<PagerOptions, 'arenas' | 'budget' | 'thr
 } {
   const { reader, names } = options
   const used = new Set<number>()
-  for (const name of names) {
-    let entry = reader.tensors.get(name)
-    for (let hops = 0; hops < 16 && entry?.aliasOf !== undefined; hops++) entry = reader.tensors.get(entry.aliasOf)
-    for (const s of entry?.segments ?? []) used.add(s.source)
-  }
+  for (const name of names) for (const s of resolveTensor(reader, name).segments) used.add(s.source)
   const io = chooseIo(reader.sources, used, options.ioMode ?? 'auto')
   const reads = options.reads ?? READS
   if (!Number.isSafeInteger(reads) || reads < 1 || reads > 64)
