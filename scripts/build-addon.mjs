@@ -15,8 +15,17 @@ const target = join(root, 'prebuilds', `${process.platform}-${process.arch}`, 's
 /** SHA-256 over names and contents of the sources, first 16 digits: what the addon must say its version is. */
 export function sourcesHash() {
   const hash = createHash('sha256')
-  const files = ['binding.gyp', ...readdirSync(join(native, 'addon')).sort().map((f) => `addon/${f}`)]
-  for (const file of files) hash.update(`${file}\0`).update(readFileSync(join(native, file))).update('\0')
+  const files = [
+    'binding.gyp',
+    ...readdirSync(join(native, 'addon'))
+      .sort()
+      .map((f) => `addon/${f}`),
+  ]
+  for (const file of files)
+    hash
+      .update(`${file}\0`)
+      .update(readFileSync(join(native, file)))
+      .update('\0')
   return hash.digest('hex').slice(0, 16)
 }
 
@@ -51,7 +60,9 @@ function check() {
   const expected = sourcesHash()
   const { version } = createRequire(import.meta.url)(target)
   if (version !== expected)
-    throw new Error(`${target} was built from other sources: expected ${expected}, got ${version}. Run node scripts/build-addon.mjs`)
+    throw new Error(
+      `${target} was built from other sources: expected ${expected}, got ${version}. Run node scripts/build-addon.mjs`,
+    )
   console.log(`addon ${version} is the build of its sources`)
 }
 

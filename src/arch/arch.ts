@@ -16,7 +16,7 @@ export interface ArchOutput {
   /**
    * Weight name in the graph (the family's Hugging Face name) → tensor name in the model. Complete: every weight of the graph.
    * `<tensor>#<e>` is part e of a tensor stacked along axis 0 ([experts, out, in]): rows [e·out, (e+1)·out) of its matrix view.
-   * Take it apart with graph/tensors.ts `tensorPart`.
+   * Resolve names with graph/tensors.ts `findTensor`.
    */
   readonly names: ReadonlyMap<string, string>
   /** Tensors of the model that are known and not needed (recomputed tables such as rotary_emb.inv_freq). Any other leftover is TENSOR_UNEXPECTED. */

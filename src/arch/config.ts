@@ -19,6 +19,10 @@ export class Config {
     return this.#get(key) !== undefined
   }
 
+  equals(key: string, value: JsonValue): boolean {
+    return this.#get(key) === value
+  }
+
   /** A count ≥ 1. Throws CONFIG_INVALID. */
   count(key: string, fallback?: number): number {
     return this.#number(key, fallback, (n) => Number.isSafeInteger(n) && n >= 1 && n <= MAX_DIMENSION, 'a count')

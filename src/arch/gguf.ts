@@ -40,7 +40,9 @@ const NEUTRAL: Readonly<Record<string, readonly JsonValue[]>> = {
   swin_norm: [false],
 }
 
-const HARMLESS = /^(general|tokenizer|split|quantize|imatrix|GGUF)\./
+/** Keys of other matters, and what only YaRN reads. */
+const HARMLESS =
+  /^(general|tokenizer|split|quantize|imatrix|GGUF)\.|^llama\.rope\.scaling\.(original_context_length|finetuned)$/
 
 /** Module in a layer: graph name → GGUF name. */
 const DENSE: Readonly<Record<string, string>> = {
@@ -117,11 +119,11 @@ export function readGguf(input: ArchInput, name: string): { spec: DecoderSpec; w
 }
 
 function readExperts(config: Config, layers: number): { count: number; topK: number } | undefined {
-  config.require(
-    'llama.expert_used_count',
-    config.has('llama.expert_count') ? [config.count('llama.expert_used_count')] : [0],
-  )
-  if (!config.has('llama.expert_count')) return undefined
+  // Dense models may state 0 experts.
+  if (!config.has('llama.expert_count') || config.equals('llama.expert_count', 0)) {
+    config.require('llama.expert_used_count', [0])
+    return undefined
+  }
   const count = config.count('llama.expert_count')
   if (layers * count > MAX_TENSORS)
     config.invalid('llama.expert_count', `at most ${Math.floor(MAX_TENSORS / layers)}`, count)
@@ -139,8 +141,6 @@ function readRope(config: Config): Rope {
   const old = config.positive('llama.rope.scale_linear', 1)
   const factor = config.positive('llama.rope.scaling.factor', old)
   const stated = config.has('llama.rope.scaling.type')
-  config.require('llama.rope.scaling.original_context_length', [config.count('llama.context_length')])
-  config.require('llama.rope.scaling.finetuned', [true, false])
   if (factor === 1 || (stated && type === 'none')) return { base, scaling: NO_SCALING }
   return { base, scaling: { ...NO_SCALING, type: 'linear', factor } }
 }

@@ -82,8 +82,12 @@ function checkArchitectures(config: Config, input: ArchInput, expected: string):
 function checkLayers(config: Config, spec: DecoderSpec, input: ArchInput): void {
   if (spec.layers > input.tensors.size)
     config.invalid('num_hidden_layers', `at most ${input.tensors.size}, the number of tensors`, spec.layers)
-  if (spec.experts !== undefined && spec.experts.count > input.tensors.size)
-    config.invalid('num_local_experts', `at most ${input.tensors.size}, the number of tensors`, spec.experts.count)
+  if (spec.experts !== undefined && spec.experts.count * spec.layers > input.tensors.size)
+    config.invalid(
+      'num_local_experts',
+      `at most ${Math.floor(input.tensors.size / spec.layers)}: there are ${input.tensors.size} tensors for ${spec.layers} layers`,
+      spec.experts.count,
+    )
 }
 
 function leaveOut(input: ArchInput, tied: boolean, warnings: string[]): { ignored: Set<string>; warnings: string[] } {

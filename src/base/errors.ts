@@ -47,6 +47,7 @@ export const ERROR_CODES = {
   TEMPLATE_FAILED: 'a chat template is invalid, ran too long or used too much memory',
   // requests
   REQUEST_INVALID: 'an argument is out of its range',
+  LOGITS_INVALID: 'the model produced logits that are not finite numbers',
   CONTEXT_FULL: 'the prompt or the text is longer than the context of the model',
   ABORTED: 'the caller cancelled',
   WORKER_FAILED: 'a worker thread ended unexpectedly',

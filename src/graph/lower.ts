@@ -11,6 +11,11 @@ export interface VirtualBuffer {
   readonly rows: string
 }
 
+/** 100 layers of 512 experts take 310,000 steps. */
+const MAX_PLAN_STEPS = 1_000_000
+/** Models have one or two tables of 32 to 256 frequencies. */
+const MAX_ROPE_FLOATS = 2 ** 20
+
 /** Names of the graph inputs the engine provides. */
 export const ENGINE_INPUTS = { ids: 'input_ids', positions: 'position_ids', logits: 'logit_indices' } as const
 
@@ -26,6 +31,7 @@ export class Lowering {
   readonly #lastUse: ReadonlyMap<string, number>
   #node: GraphNode | undefined
   #index = -1
+  #ropeFloats = 0
 
   /** types: of every value. lastUse: index of the last node that reads a value; Infinity for graph outputs. */
   constructor(types: ReadonlyMap<string, ValueType>, lastUse: ReadonlyMap<string, number>) {
@@ -39,6 +45,8 @@ export class Lowering {
   }
 
   emit(step: PlanStep): void {
+    if (this.steps.length >= MAX_PLAN_STEPS)
+      failNode(this.#node!, 'the plan has too many steps', { expected: `≤ ${MAX_PLAN_STEPS}` })
     this.steps.push(step)
   }
 
@@ -119,6 +127,9 @@ export class Lowering {
 
   /** Registers a rotary table under its two values. */
   addRope(rope: PlanRope, cos: string, sin: string): void {
+    this.#ropeFloats += rope.inverseFrequencies.length
+    if (this.#ropeFloats > MAX_ROPE_FLOATS)
+      failNode(this.#node!, 'the rotary tables are too large', { expected: `≤ ${MAX_ROPE_FLOATS} frequencies in all` })
     this.ropes.push(rope)
     this.#ropeOf.set(cos, { rope: this.ropes.length - 1, part: 'cos' })
     this.#ropeOf.set(sin, { rope: this.ropes.length - 1, part: 'sin' })

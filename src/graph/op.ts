@@ -14,10 +14,12 @@ export interface ValueType {
   readonly shape: readonly (number | string)[]
 }
 
-/** Type and range of an attribute. Without `default` it must be there. `only` lists the values that are implemented. */
+export type AttributeValue = number | string | readonly number[]
+
+/** Type and range of an attribute (of each element, for lists). Without `default` it must be there. `only` lists the values that are implemented. */
 export interface AttributeSpec {
-  readonly type: 'int' | 'float' | 'string'
-  readonly default?: number | string
+  readonly type: 'int' | 'float' | 'string' | 'ints' | 'floats'
+  readonly default?: AttributeValue
   readonly min?: number
   readonly max?: number
   readonly only?: readonly (number | string)[]
@@ -36,6 +38,7 @@ export interface NodeView {
   int(name: string): number
   float(name: string): number
   text(name: string): string
+  list(name: string): readonly number[]
   /** Throws, naming node and operator. */
   fail(what: string, more?: Omit<ErrorParts, 'what' | 'where'>, code?: ErrorCode): never
 }
@@ -75,8 +78,8 @@ export function failNode(
 export function readAttributes(
   node: GraphNode,
   specs: OpDefinition['attributes'],
-): ReadonlyMap<string, number | string> {
-  const found = new Map<string, number | string>()
+): ReadonlyMap<string, AttributeValue> {
+  const found = new Map<string, AttributeValue>()
   for (const key of Object.keys(node.attributes))
     if (!Object.hasOwn(specs, key))
       failNode(node, 'attribute is not known', { got: key, expected: Object.keys(specs).join(', ') || 'none' })
@@ -90,12 +93,21 @@ export function readAttributes(
   return found
 }
 
-function readAttribute(node: GraphNode, key: string, spec: AttributeSpec, value: JsonValue): number | string {
+function readAttribute(node: GraphNode, key: string, spec: AttributeSpec, value: JsonValue): AttributeValue {
+  const list = spec.type === 'ints' || spec.type === 'floats'
+  if (!list) return readScalar(node, key, spec, value)
+  if (!Array.isArray(value))
+    failNode(node, `attribute ${key} has the wrong type`, { expected: spec.type, got: typeof value })
+  return value.map((v) => readScalar(node, key, spec, v) as number)
+}
+
+function readScalar(node: GraphNode, key: string, spec: AttributeSpec, value: JsonValue): number | string {
   const got = typeof value === 'object' ? JSON.stringify(value) : value
   const fits =
     spec.type === 'string'
       ? typeof value === 'string'
-      : typeof value === 'number' && (spec.type === 'int' ? Number.isSafeInteger(value) : Number.isFinite(value))
+      : typeof value === 'number' &&
+        (spec.type.startsWith('int') ? Number.isSafeInteger(value) : Number.isFinite(value))
   if (!fits) failNode(node, `attribute ${key} has the wrong type`, { expected: spec.type, got })
   const known = value as number | string
   if (spec.only !== undefined && !spec.only.includes(known))

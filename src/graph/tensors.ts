@@ -3,10 +3,21 @@ import { ModelFormatError } from '../base/errors.ts'
 import { sameShape } from '../base/shape.ts'
 import type { Graph } from './graph.ts'
 
-/** `<tensor>#<e>` → part e of a tensor stacked along axis 0. A plain name has no part. */
-export function tensorPart(name: string): { readonly tensor: string; readonly part?: number } {
+export interface TensorPart {
+  readonly tensor: string
+  /** Part along axis 0 of a stacked tensor; undefined: the whole tensor. */
+  readonly part?: number
+}
+
+/**
+ * The tensor a name means: `<tensor>#<e>` is part e of a tensor stacked along axis 0, unless a tensor of just that name exists.
+ * Undefined when there is none.
+ */
+export function findTensor(tensors: ReadonlyMap<string, unknown>, name: string): TensorPart | undefined {
+  if (tensors.has(name)) return { tensor: name }
   const found = /^(.+)#(0|[1-9]\d{0,8})$/s.exec(name)
-  return found === null ? { tensor: name } : { tensor: found[1]!, part: Number(found[2]) }
+  if (found === null || !tensors.has(found[1]!)) return undefined
+  return { tensor: found[1]!, part: Number(found[2]) }
 }
 
 export interface TensorCheck {
@@ -17,8 +28,7 @@ export interface TensorCheck {
 }
 
 /**
- * Throws TENSOR_MISSING, TENSOR_SHAPE or TENSOR_UNEXPECTED, naming up to five tensors and the count. A tensor whose own name
- * ends in `#<digits>` is found by that name first.
+ * Throws TENSOR_MISSING, TENSOR_SHAPE or TENSOR_UNEXPECTED, naming up to five tensors and the count.
  */
 export function checkTensors(
   graph: Graph,
@@ -30,12 +40,13 @@ export function checkTensors(
   const wrong: string[] = []
   for (const weight of graph.weights) {
     const name = check.names?.get(weight.name) ?? weight.name
-    const { tensor, part } = tensors.has(name) ? { tensor: name } : tensorPart(name)
-    const entry = tensors.get(tensor)
-    if (entry === undefined) {
+    const found = findTensor(tensors, name)
+    if (found === undefined) {
       missing.push(name)
       continue
     }
+    const { tensor, part } = found
+    const entry = tensors.get(tensor)!
     used.add(tensor)
     const shape = part === undefined ? entry.shape : entry.shape.slice(1)
     if (part !== undefined && !(part < (entry.shape[0] ?? 0)))

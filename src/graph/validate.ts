@@ -1,6 +1,7 @@
 // Everything a graph must fulfil before it may be compiled: unique names, no cycle, known operators, attributes of the right type,
 // shapes that fit. What is accepted is specified in docs/GRAPH.md.
 import { ValidationError } from '../base/errors.ts'
+import { MAX_TENSORS } from '../base/limits.ts'
 import { elementCount } from '../base/shape.ts'
 import type { Graph, GraphNode, ValueInfo } from './graph.ts'
 import {
@@ -43,6 +44,8 @@ export function validateGraph(graph: Graph): CheckedGraph {
   if (graph.nodes.length > MAX_GRAPH_NODES) invalid(`more than ${MAX_GRAPH_NODES} nodes`, graph.nodes.length)
   if (!Number.isSafeInteger(graph.contextLength) || graph.contextLength < 1)
     invalid('contextLength is not a count', graph.contextLength)
+  const reads = graph.nodes.reduce((n, node) => n + node.weights.length, 0)
+  if (reads > MAX_TENSORS) invalid(`nodes read more than ${MAX_TENSORS} weights`, reads)
   unique(graph.nodes, 'node', invalid)
   unique(graph.inputs, 'input', invalid)
   unique(graph.outputs, 'output', invalid)
@@ -131,6 +134,7 @@ function checkNode(
     int: (name) => attributes.get(name) as number,
     float: (name) => attributes.get(name) as number,
     text: (name) => attributes.get(name) as string,
+    list: (name) => attributes.get(name) as readonly number[],
     fail: (what, more, code) => failNode(node, what, more, code),
   }
   op.infer(view).forEach((type, i) => void types.set(node.outputs[i]!, type))

@@ -2,6 +2,7 @@
 // transcode first, and how many bytes each takes.
 import { SluiceError } from '../base/errors.ts'
 import { mulSafe, roundUp } from '../base/shape.ts'
+import { refuseOpaque } from '../quant/codec.ts'
 import { type Encoding, PANEL_ROWS, type PanelSchemeName } from '../quant/scheme.ts'
 import { COMPUTE, type ComputeId, type MatrixBlock } from './kernels.ts'
 
@@ -44,6 +45,7 @@ export function computeOf(encoding: Encoding): ComputePlan | undefined {
       multiplier: 2 ** encoding.exponent,
       repack: 'none',
     }
+  if (encoding.kind === 'opaque') return refuseOpaque(encoding.type)
   if (encoding.bigEndian === true) return undefined
   if (encoding.kind === 'ggml')
     return {

@@ -7,6 +7,7 @@
 import { ModelFormatError } from '../base/errors.ts'
 import { roundDown, roundUp } from '../base/shape.ts'
 import type { Segment, TensorEntry } from '../format/reader.ts'
+import { refuseOpaque } from '../quant/codec.ts'
 import { PANEL_ROWS } from '../quant/scheme.ts'
 
 /** What happens to stored bytes before kernels can use them. */
@@ -110,6 +111,7 @@ export function alignedRange(
 function transcodeOf(entry: TensorEntry): Transcode {
   const e = entry.encoding
   if (e.kind === 'panel') return 'none'
+  if (e.kind === 'opaque') return refuseOpaque(e.type, entry.name)
   if (e.kind === 'ggml') return `${e.type === 'Q4_0' ? 'q4_0' : 'q8_0'}${e.bigEndian === true ? 'be' : ''}`
   return e.bigEndian !== true ? 'none' : e.dtype === 'float32' ? 'swap4' : 'swap2'
 }

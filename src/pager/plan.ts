@@ -122,7 +122,7 @@ function computeForm(entry: TensorEntry): Compute {
   if (form === undefined)
     return refuse(
       'no kernel computes with this encoding',
-      e.kind === 'plain' ? e.dtype : e.kind === 'ggml' ? e.type : e.scheme,
+      e.kind === 'plain' ? e.dtype : e.kind === 'panel' ? e.scheme : e.type,
     )
   if (e.kind === 'ggml' && entry.cols % 32 !== 0)
     refuse('ggml blocks take whole groups of 32 columns', `${entry.cols} columns`)

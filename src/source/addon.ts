@@ -2,6 +2,7 @@
 // Everything works without it, by pread. SLUICE_NO_ADDON=1 switches it off.
 import { createRequire } from 'node:module'
 import { arch, platform } from 'node:process'
+import { fileURLToPath } from 'node:url'
 import type { AdviseHint } from './source.ts'
 
 declare const mappingBrand: unique symbol
@@ -41,14 +42,14 @@ const API = 1
 let loaded: Addon | undefined | null = null
 
 /** Where the prebuilt addon of this machine would lie. */
-export const ADDON_URL = new URL(`../../prebuilds/${platform}-${arch}/sluice.node`, import.meta.url)
+export const ADDON_PATH = fileURLToPath(new URL(`../../prebuilds/${platform}-${arch}/sluice.node`, import.meta.url))
 
 /** The addon, or undefined when there is none for this system, it does not load, or it is switched off. */
 export function loadAddon(): Addon | undefined {
   if (process.env.SLUICE_NO_ADDON === '1') return undefined
   if (loaded === null) {
     try {
-      const addon = createRequire(import.meta.url)(ADDON_URL.pathname) as Addon
+      const addon = createRequire(import.meta.url)(ADDON_PATH) as Addon
       loaded = addon.api === API ? addon : undefined
     } catch {
       loaded = undefined // not built for this system, another libc, --no-addons: pread does the work

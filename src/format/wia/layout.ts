@@ -1,8 +1,7 @@
 // Numbers of docs/FORMAT.md that reader and writer share: alignment, caps, page sizes, and how many bytes an encoding takes.
-import { DTYPE_BYTES, type DType } from '../../base/dtype.ts'
-import { mulSafe } from '../../base/shape.ts'
-import type { Encoding, PanelEncoding, PanelSchemeName } from '../../quant/scheme.ts'
-import { PANEL_ROWS } from '../../quant/scheme.ts'
+import type { DType } from '../../base/dtype.ts'
+import { encodedBytes } from '../../quant/codec.ts'
+import { type Encoding, PANEL_ROWS } from '../../quant/scheme.ts'
 
 export const FORMAT_VERSION = '1.0.0'
 export const FORMAT_MAJOR = 1
@@ -48,32 +47,12 @@ export const STANDARD_DTYPES: ReadonlySet<DType> = new Set<DType>([
   'complex64',
 ])
 
-/** Bits of a code, by scheme. */
-export const SCHEME_BITS: Readonly<Record<PanelSchemeName, 4 | 8>> = {
-  int8: 8,
-  int4: 4,
-  int4m: 4,
-  nf4: 4,
-  fp8_e4m3: 8,
-  fp8_e5m2: 8,
-}
-
-/** Bytes of one panel: 16 rows × all columns (FORMAT §5.1). */
-export function panelBytes(e: PanelEncoding, cols: number): number {
-  const codes = (PANEL_ROWS * e.block * SCHEME_BITS[e.scheme]) / 8
-  const scales = PANEL_ROWS * (e.scale === 'f16' ? 2 : 4)
-  return mulSafe(Math.ceil(cols / e.block), codes + scales * (e.scheme === 'int4m' ? 2 : 1), 'panel')
-}
-
-/** Stored bytes of a contiguous matrix [rows, cols]. Only `plain` and `panel` exist in packages. */
-export function storedBytes(e: Exclude<Encoding, { kind: 'ggml' }>, rows: number, cols: number): number {
-  if (e.kind === 'plain') return mulSafe(mulSafe(rows, cols, 'tensor'), DTYPE_BYTES[e.dtype], 'tensor')
-  return mulSafe(Math.ceil(rows / PANEL_ROWS), panelBytes(e, cols), 'tensor')
-}
+/** Encodings a package holds. */
+export type StoredEncoding = Extract<Encoding, { kind: 'plain' | 'panel' }>
 
 /** Bytes of 16 rows: the smallest page. */
-export function groupBytes(e: Exclude<Encoding, { kind: 'ggml' }>, cols: number): number {
-  return storedBytes(e, PANEL_ROWS, cols)
+export function groupBytes(encoding: StoredEncoding, cols: number): number {
+  return encodedBytes(encoding, PANEL_ROWS, cols)
 }
 
 export function alignmentOf(length: number): number {

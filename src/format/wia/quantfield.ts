@@ -2,10 +2,11 @@
 import type { DType } from '../../base/dtype.ts'
 import type { JsonObject } from '../../base/json.ts'
 import { own } from '../../base/json.ts'
+import { PANEL_SCHEMES } from '../../quant/panel-layout.ts'
 import type { Encoding, PanelEncoding, PanelSchemeName } from '../../quant/scheme.ts'
 import type { TensorEntry } from '../reader.ts'
 import { arrayField, countField, textField } from './fields.ts'
-import { SCHEME_BITS } from './layout.ts'
+import type { StoredEncoding } from './layout.ts'
 import { invalid } from './refuse.ts'
 
 export type Linear = NonNullable<TensorEntry['linear']>
@@ -26,14 +27,14 @@ function unknown(what: string, where: string, got: unknown): never {
 }
 
 export interface QuantField {
-  readonly encoding: Exclude<Encoding, { kind: 'ggml' }>
+  readonly encoding: StoredEncoding
   readonly linear?: Linear
 }
 
 /** Throws QUANT_UNSUPPORTED for anything not known, FORMAT_INVALID for impossible values. */
 export function readQuant(quant: JsonObject, dtype: DType, shape: readonly number[], where: string): QuantField {
   const scheme = textField(quant, 'scheme', where)
-  if (Object.hasOwn(SCHEME_BITS, scheme))
+  if (Object.hasOwn(PANEL_SCHEMES, scheme))
     return { encoding: readBlock(quant, scheme as PanelSchemeName, dtype, shape, where) }
   if (scheme === 'LINEAR') return { encoding: { kind: 'plain', dtype }, linear: readLinear(quant, dtype, shape, where) }
   return unknown('unknown quantization scheme', where, scheme)
@@ -57,8 +58,8 @@ function readBlock(
   if (scale === undefined) invalid("field 'scale' is missing", where)
   if (scale !== 'f16' && scale !== 'f32') unknown('unknown scale type', where, scale)
   const exponent = own(quant, 'exponent') ?? 0
-  if (typeof exponent !== 'number' || !Number.isInteger(exponent) || Math.abs(exponent) > 126)
-    invalid('exponent is not an integer of −126…126', where, { got: exponent })
+  if (typeof exponent !== 'number' || !Number.isInteger(exponent) || exponent < -126 || exponent > 127)
+    invalid('exponent is not an integer of −126…127', where, { got: exponent })
   return { kind: 'panel', scheme, block, scale, exponent }
 }
 

@@ -14,8 +14,7 @@ export function asLayout(value: unknown, where: string): Layout {
 export function spannedElements(shape: readonly number[], strides: readonly number[], where: string): number {
   if (strides.length !== shape.length)
     invalid('not one stride a dimension', where, { expected: shape.length, got: strides.length })
-  for (const s of strides)
-    if (!Number.isSafeInteger(s) || s < 0) invalid('stride is not a count', where, { got: s })
+  for (const s of strides) if (!Number.isSafeInteger(s) || s < 0) invalid('stride is not a count', where, { got: s })
   if (elementCount(shape, where) === 0) return 0
   let last = 0
   for (let k = 0; k < shape.length; k++) last = addSafe(last, mulSafe(shape[k]! - 1, strides[k]!, where), where)

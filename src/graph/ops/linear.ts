@@ -12,6 +12,9 @@ function infer(view: NodeView) {
   const bias = view.weights[1]
   if (bias !== undefined && (bias.length !== 1 || bias[0] !== w.out))
     view.fail(`bias ${view.node.weights[1]} does not fit`, { expected: [w.out], got: bias })
+  const heads = view.int('permuted_heads')
+  if (heads > 0 && w.out % (2 * heads) !== 0)
+    view.fail('rows do not divide into heads of pairs', { expected: `a multiple of ${2 * heads}`, got: w.out })
   const y = float32(x.rows, w.out)
   const addend = view.inputs[1]
   if (addend !== undefined && !sameType(addend, y))

@@ -1,0 +1,88 @@
+// What a caller asks of a generation, checked before anything runs.
+import { SluiceError, ValidationError } from '../base/errors.ts'
+import type { SamplingOptions } from '../sample/options.ts'
+import type { Tokenizer } from '../text/tokenizer.ts'
+
+export interface GenerateRequest {
+  /** Text to continue. Exactly one of `prompt` and `ids`. */
+  readonly prompt?: string
+  /** Token ids to continue, taken as they are: no BOS is added. */
+  readonly ids?: readonly number[]
+  /** With `prompt`: add BOS/EOS as the tokenizer says (default true; false for a rendered chat). */
+  readonly addSpecial?: boolean
+  /** Most tokens to generate, 0 or more. */
+  readonly maxTokens: number
+  /** Texts that end the generation; they are not part of the text. Non-empty; at most 64 of at most 4096 characters. */
+  readonly stop?: readonly string[]
+  /** Ids that end it, besides the end tokens of the tokenizer. */
+  readonly stopIds?: readonly number[]
+  /** Do not stop at end tokens (for measurements). `stopIds` still count. */
+  readonly ignoreEos?: boolean
+  readonly sampling?: SamplingOptions
+  /** Positions the engine has for a sequence (Engine.contextLength). Left out: until the engine says CONTEXT_FULL. */
+  readonly contextLength?: number
+  readonly signal?: AbortSignal
+}
+
+export interface CheckedRequest {
+  readonly prompt: readonly number[]
+  readonly stops: readonly string[]
+  readonly stopIds: ReadonlySet<number>
+}
+
+const MAX_STOPS = 64
+const MAX_STOP_LENGTH = 4096
+
+function refuse(what: string, extra: { expected?: unknown; got?: unknown } = {}): never {
+  throw new ValidationError('REQUEST_INVALID', { what, ...extra })
+}
+
+function checkIds(name: string, ids: readonly number[]): void {
+  if (!Array.isArray(ids)) refuse(`${name} is not an array`, { got: typeof ids })
+  for (const id of ids)
+    if (!Number.isInteger(id) || id < 0 || id >= 2 ** 31)
+      refuse(`${name} holds something that is not a token id`, { expected: 'integers from 0', got: id })
+}
+
+/** Throws REQUEST_INVALID, or TOKENIZER_MISSING when text is given or wanted and there is no tokenizer. */
+export function checkRequest(request: GenerateRequest, tokenizer: Tokenizer | undefined): CheckedRequest {
+  const { prompt, ids, maxTokens, stop = [], stopIds = [], contextLength } = request
+  if (!Number.isSafeInteger(maxTokens) || maxTokens < 0)
+    refuse('maxTokens is out of range', { expected: 'an integer from 0', got: maxTokens })
+  if (contextLength !== undefined && (!Number.isSafeInteger(contextLength) || contextLength < 1))
+    refuse('contextLength is out of range', { expected: 'an integer from 1', got: contextLength })
+  if ((prompt === undefined) === (ids === undefined)) refuse('exactly one of prompt and ids must be given')
+  if (!Array.isArray(stop) || stop.length > MAX_STOPS)
+    refuse('stop is not a short list', { expected: `at most ${MAX_STOPS} strings`, got: stop })
+  for (const text of stop)
+    if (typeof text !== 'string' || text === '' || text.length > MAX_STOP_LENGTH)
+      refuse('stop string is empty or too long', { expected: `1 … ${MAX_STOP_LENGTH} characters`, got: text })
+  if (tokenizer === undefined && (prompt !== undefined || stop.length > 0))
+    throw new SluiceError('TOKENIZER_MISSING', {
+      what: 'the model has no tokenizer, and the request has text',
+      remedy: 'Pass ids, without stop strings.',
+    })
+  checkIds('stopIds', stopIds)
+  const start = ids ?? (tokenizer as Tokenizer).encode(prompt as string, { addSpecial: request.addSpecial ?? true })
+  checkIds('ids', start)
+  if (start.length === 0) refuse('the prompt has no tokens', { expected: 'at least one token' })
+  if (contextLength !== undefined && start.length > contextLength)
+    throw new SluiceError('CONTEXT_FULL', {
+      what: 'the prompt is longer than the context of the model',
+      expected: `≤ ${contextLength} tokens`,
+      got: start.length,
+    })
+  const ends = request.ignoreEos === true ? [] : (tokenizer?.eosIds ?? [])
+  return { prompt: start, stops: stop, stopIds: new Set([...ends, ...stopIds, ...stopTokens(stop, tokenizer)]) }
+}
+
+/** A stop string that is a special token ("<|im_end|>") never shows up as text: its id is what to look for. */
+function stopTokens(stop: readonly string[], tokenizer: Tokenizer | undefined): number[] {
+  if (tokenizer === undefined) return []
+  return stop.flatMap((text) => {
+    const [id, ...more] = tokenizer.encode(text, { addSpecial: false })
+    return id !== undefined && more.length === 0 && tokenizer.idToToken(id) === text && tokenizer.decode([id]) === ''
+      ? [id]
+      : []
+  })
+}
