@@ -44,6 +44,7 @@ describe('renders', () => {
     const request = { messages: [user('é🦊\0')], variables: { enable_thinking: false } }
     expect(await renderChat(template, { ...request, tools: [{ name: 'f' }] })).toBe('1falseé🦊\0')
     expect(await renderChat(template, request)).toBe('falseé🦊\0')
+    expect(await renderChat('{{ tools is none and documents is none }}', request)).toBe('true')
   })
 })
 
