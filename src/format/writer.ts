@@ -14,6 +14,10 @@ export interface PlannedTensor {
   readonly aliasOf?: string
   readonly strides?: readonly number[]
   readonly layout?: string
+  /** Standard LINEAR quantization: `encoding` is the stored integer type, `dtype` float32. */
+  readonly linear?: import('./reader.ts').TensorEntry['linear']
+  /** Store in the index instead of a shard: at most 1 MiB. Tensors without bytes always are. */
+  readonly inline?: boolean
 }
 
 export interface ModelWriter {

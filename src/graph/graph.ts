@@ -11,7 +11,7 @@ export interface ValueInfo {
 export interface GraphNode {
   readonly name: string
   readonly op: string
-  /** '' or 'ai.onnx' for ONNX operators, 'ai.wia' for ours. */
+  /** 'ai.onnx' for ONNX operators ('' in a file is read as that), 'ai.wia' for ours. */
   readonly domain: string
   readonly inputs: readonly string[]
   readonly outputs: readonly string[]

@@ -12,7 +12,11 @@ export interface PlanBuffer {
   readonly width: number
   /** width rounded up to a multiple of 64. */
   readonly stride: number
-  /** Floats per token before this buffer in the activation area. Buffers that are never alive together may share. */
+  /**
+   * Floats per token before this buffer in the activation area; a multiple of 64. Buffers that are never alive together may share.
+   * A buffer with padding (width < stride) shares only with buffers of the same width at the same offset: an area that is zeroed
+   * once keeps zeros in every padding column, because steps write only their own columns.
+   */
   readonly offset: number
 }
 
@@ -74,12 +78,14 @@ export type PlanStep =
       readonly window: number
     }
   | {
+      /** y = silu(gate)·up, element by element; y may be the buffer of gate or of up. */
       readonly op: 'swiglu'
       readonly gate: BufferId
       readonly up: BufferId
       readonly y: BufferId
       readonly tokens: TokenSet
     }
+  /** y += x. */
   | { readonly op: 'add'; readonly x: BufferId; readonly y: BufferId; readonly tokens: TokenSet }
   /** logits [tokens, experts] → the topK experts of each token and their weights (softmax over all, then chosen ones renormalized when `normalize`). Ties: lower index. Result is kept under `route`. */
   | {
@@ -115,12 +121,19 @@ export type PlanStep =
 export interface PlanRope {
   readonly inverseFrequencies: readonly number[]
   readonly attentionScale: number
+  /** A float32 weight [inverseFrequencies.length] the engine reads: frequency i is inverseFrequencies[i] / factors[i] (GGUF rope_freqs.weight). */
+  readonly factorsWeight?: string
 }
 
 export interface Plan {
   readonly buffers: readonly PlanBuffer[]
   /** Floats per token of the whole activation area. */
   readonly activationFloats: number
+  /**
+   * Buffers at offsets from here on hold only tokens whose logits are wanted, and share nothing with those before: an area of
+   * logitsFrom·tokensMax + (activationFloats − logitsFrom)·logitTokensMax floats is enough, when the engine places them so.
+   */
+  readonly logitsFrom: number
   readonly steps: readonly PlanStep[]
   readonly ropes: readonly PlanRope[]
   /** Attention layers, for the cache: layer i has kvHeads·headDim keys and values a position. */

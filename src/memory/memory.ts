@@ -36,6 +36,10 @@ export interface Arena {
   readonly memory: WebAssembly.Memory
   /** Bytes that can still be allocated. */
   readonly free: number
+  /** Would alloc succeed? */
+  fits(bytes: number, align: number): boolean
+  /** Grows the memory once for `bytes` more, so that the allocations that follow do not grow it again. Allocates nothing. */
+  reserve(bytes: number): void
   /** Bump allocation; the memory grows as needed. Throws BUDGET_EXCEEDED at 4 GiB. */
   alloc(bytes: number, align: number): Page
 }

@@ -9,7 +9,25 @@
 //   released[page]  Int32   how many compute threads are done with the page in this pass; the reader resets it
 //   control         Int32[CONTROL_WORDS]
 //
-// Pass numbers start at 1 and only grow. After a pass the reader goes on with the next one by itself, as far as the ring has room.
+// Pass numbers start at 1 and grow by 1. After a pass the reader goes on with the next one by itself, as far as the ring has room.
+//
+// Rules for compute threads (client.ts keeps them):
+// - Every thread releases every page exactly once a pass, in ascending order, also pages it computes nothing of. Pinned pages
+//   need no release. A thread that waits for a page holds none but earlier ones that others already released or will
+//   release without waiting for it.
+// - `arena` and `address` of a page are read after its state was seen, and its bytes not after it was released.
+// - `abort` is looked at before every page; `failed` only where a page is missing, so that a read ahead that failed does not spoil
+//   the pass that is already in memory.
+//
+// After abort or failure: all compute threads leave, then WeightPager.reset(pass) with the number of the pass to begin again. The
+// reader lets its reads end, forgets the ring, clears state and released of streamed pages, abort and failed, and begins with the
+// first page for that pass. No thread may wait in acquire while reset runs. Also call it to skip pass numbers.
+//
+// Who wakes whom: the reader notifies state[page] when a page came; raise() (shared.ts) sets abort or failed and notifies every
+// state word; a waiting thread looks at both words at least every 20 ms in any case. The last thread to release a page
+// increments control.freed and notifies it.
+//
+// A tensor named twice in the plan has two sets of pages, one an occurrence, pinned or streamed independently.
 import type { ComputeId } from '../kernels/kernels.ts'
 
 export const PINNED = 0x7fffffff
@@ -18,7 +36,7 @@ export const PINNED = 0x7fffffff
 export const CONTROL = {
   /** Grows when a streamed page was released by all threads; the reader waits on it. */
   freed: 0,
-  /** Not 0: compute threads leave waits and throw; see ABORT. */
+  /** Not 0: compute threads leave waits and throw; see above. */
   abort: 1,
   /** Reader failed: compute threads leave, the main thread has the error. */
   failed: 2,
@@ -76,4 +94,48 @@ export interface PagerReport {
   readonly reads: number
   readonly pagesVerified: number
   readonly ioMode: string
+  /** What reading leaves in the system's page cache: nothing; nothing, because it is dropped behind; or what was read (reclaimable, but not ours to promise). */
+  readonly pageCache: 'none' | 'dropped' | 'kept'
+  /** Bytes of the staging area for pages that are laid out anew. */
+  readonly stageBytes: number
+}
+
+/** What would be pinned and streamed. Made without reading. */
+export interface PagerPlan {
+  /** Bytes of all pages as they lie in memory. */
+  readonly weightBytes: number
+  readonly pinnedBytes: number
+  readonly pinnedPages: number
+  readonly streamedPages: number
+  /** Bytes read from the device in every pass but the first. */
+  readonly streamedBytesPerPass: number
+  readonly ringBytes: number
+  readonly stageBytes: number
+  /** pinned + ring + staging + tables. */
+  readonly totalBytes: number
+  /** The smallest weight memory that runs this plan, and the one from which on nothing is streamed. */
+  readonly requiredBytes: number
+  readonly residentBytes: number
+  readonly matrices: readonly { readonly name: string; readonly bytes: number; readonly pinnedBytes: number }[]
+}
+
+/** The main thread's side. */
+export interface WeightPager {
+  /** In plan order: matrices[i] belongs to names[i]. */
+  readonly matrices: readonly PagedMatrix[]
+  readonly shared: SharedPages
+  /** Opens the files in the reader thread and begins with pass 1. Throws what opening throws. A second call returns the same promise. */
+  start(): Promise<void>
+  /** See the top of this file. Throws CLOSED, WORKER_FAILED. */
+  reset(pass: number): Promise<void>
+  /** Compute threads leave the pass. Then reset() when they have. */
+  abort(): void
+  report(): PagerReport
+  plan(): PagerPlan
+  /** Called once for each failure of the reader, after control.failed was set. Several listeners are called in order. */
+  onError(listener: (error: Error) => void): void
+  /** The failure since the last reset, if any. */
+  readonly failure: Error | undefined
+  /** Stops the reader thread, makes compute threads leave, and gives reservations back. Safe at any time, twice. */
+  close(): Promise<void>
 }

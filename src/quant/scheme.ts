@@ -11,11 +11,23 @@ export const PANEL_ROWS = 16
  * - `plain`: one element after another, row-major, little-endian unless `bigEndian`.
  * - `panel`: 16-row panels of blocks: codes, 16 scales, 16 minima if the scheme has them.
  * - `ggml`: rows of ggml blocks, as GGUF files have them.
+ * - `opaque`: rows of blocks of a known size and no decoder yet: can be listed and copied, not read as numbers.
  */
 export type Encoding =
   | { readonly kind: 'plain'; readonly dtype: import('../base/dtype.ts').DType; readonly bigEndian?: boolean }
   | PanelEncoding
   | { readonly kind: 'ggml'; readonly type: GgmlType; readonly bigEndian?: boolean }
+  | OpaqueEncoding
+
+export interface OpaqueEncoding {
+  readonly kind: 'opaque'
+  /** As its format names it: 'Q4_K'. */
+  readonly type: string
+  /** Columns and bytes of a block. */
+  readonly block: number
+  readonly blockBytes: number
+  readonly bigEndian?: boolean
+}
 
 export interface PanelEncoding {
   readonly kind: 'panel'

@@ -20,6 +20,8 @@ export interface FileDescriptor {
   readonly size: number
   readonly inode: string
   readonly mtimeNs: string
+  /** Bulk reads forget the page cache they filled (see openFile). */
+  readonly dropBehind?: boolean
 }
 
 export type AdviseHint = 'sequential' | 'random' | 'willneed' | 'dontneed'
@@ -40,6 +42,8 @@ export interface ByteSource {
    * Throws SOURCE_RANGE, SOURCE_IO, SOURCE_CHANGED, SOURCE_CLOSED, ABORTED.
    */
   read(offset: number, length: number, options?: ReadOptions): MaybePromise<Uint8Array>
+  /** The same, blocking: for worker threads, where a wait is cheaper than a turn of the event loop. Files and memory have it. */
+  readSync?(offset: number, length: number, into?: Uint8Array): Uint8Array
   /** The bytes without a copy, where the source can (memory, mapping). Valid until close(). */
   view?(offset: number, length: number): Uint8Array
   /** Tells the operating system what will be read or can be forgotten. Never fails. */

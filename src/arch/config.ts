@@ -1,0 +1,108 @@
+// Typed reading of a model configuration. Every key that is read is remembered; what is left over is neutral, harmless or warned of.
+import { ValidationError } from '../base/errors.ts'
+import { isJsonObject, type JsonObject, type JsonValue, own } from '../base/json.ts'
+
+/** Dimensions above this exist in no model and only serve to make products overflow. */
+const MAX_DIMENSION = 2 ** 31
+
+export class Config {
+  readonly #json: JsonObject
+  readonly #where: string
+  readonly #read = new Set<string>()
+
+  constructor(json: JsonObject, where: string) {
+    this.#json = json
+    this.#where = where
+  }
+
+  has(key: string): boolean {
+    return this.#get(key) !== undefined
+  }
+
+  equals(key: string, value: JsonValue): boolean {
+    return this.#get(key) === value
+  }
+
+  /** A count ≥ 1. Throws CONFIG_INVALID. */
+  count(key: string, fallback?: number): number {
+    return this.#number(key, fallback, (n) => Number.isSafeInteger(n) && n >= 1 && n <= MAX_DIMENSION, 'a count')
+  }
+
+  /** A finite number > 0. */
+  positive(key: string, fallback?: number): number {
+    return this.#number(key, fallback, (n) => Number.isFinite(n) && n > 0, 'a number above 0')
+  }
+
+  flag(key: string, fallback: boolean): boolean {
+    const value = this.#get(key) ?? fallback
+    if (typeof value !== 'boolean') this.invalid(key, 'true or false', value)
+    return value
+  }
+
+  text(key: string, fallback?: string): string {
+    const value = this.#get(key) ?? fallback
+    if (typeof value !== 'string') this.invalid(key, 'a string', value)
+    return value
+  }
+
+  object(key: string): JsonObject | undefined {
+    const value = this.#get(key)
+    if (value !== undefined && !isJsonObject(value)) this.invalid(key, 'an object', value)
+    return value
+  }
+
+  /** One number, or a list that says the same for every layer (GGUF has both). */
+  perLayerCount(key: string, layers: number, fallback?: number): number {
+    const value = this.#get(key)
+    if (!Array.isArray(value)) return this.count(key, fallback)
+    const [first] = value
+    if (value.length !== layers || typeof first !== 'number' || !Number.isSafeInteger(first) || first < 1)
+      this.invalid(key, `${layers} counts`, value)
+    if (value.some((v) => v !== first)) this.unsupported(`${key} differs between layers`, value)
+    return first
+  }
+
+  /** The key may be absent or null, or have one of the values; anything else changes the maths: ARCH_UNSUPPORTED. */
+  require(key: string, allowed: readonly JsonValue[]): void {
+    const value = this.#get(key)
+    if (value !== undefined && !allowed.includes(value)) this.unsupported(`${key} is not implemented`, value, allowed)
+  }
+
+  /** Keys nobody has read that are not in `harmless`, as warnings. */
+  leftover(harmless: (key: string) => boolean): string[] {
+    return Object.keys(this.#json)
+      .filter((key) => !this.#read.has(key) && !harmless(key))
+      .map((key) => `${this.#where}: the field ${JSON.stringify(key)} is not known and was not used`)
+  }
+
+  invalid(key: string, expected: string, got: unknown): never {
+    throw new ValidationError('CONFIG_INVALID', {
+      what: `${key} ${got === undefined ? 'is missing' : 'has an impossible value'}`,
+      where: this.#where,
+      expected,
+      got: typeof got === 'object' ? JSON.stringify(got) : String(got),
+      details: { field: key },
+    })
+  }
+
+  unsupported(what: string, got: unknown, expected?: readonly JsonValue[]): never {
+    throw new ValidationError('ARCH_UNSUPPORTED', {
+      what,
+      where: this.#where,
+      ...(expected === undefined ? {} : { expected: expected.map((v) => JSON.stringify(v)).join(' | ') }),
+      got: JSON.stringify(got),
+    })
+  }
+
+  /** null counts as absent, as in Hugging Face configurations. */
+  #get(key: string): JsonValue | undefined {
+    this.#read.add(key)
+    return own(this.#json, key) ?? undefined
+  }
+
+  #number(key: string, fallback: number | undefined, ok: (n: number) => boolean, expected: string): number {
+    const value = this.#get(key) ?? fallback
+    if (typeof value !== 'number' || !ok(value)) this.invalid(key, expected, value)
+    return value
+  }
+}
