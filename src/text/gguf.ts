@@ -210,7 +210,8 @@ function bytePairs(meta: Metadata): JsonObject {
     normalizer: null,
     pre_tokenizer: { type: 'Sequence', pretokenizers: [...pre.patterns.map(isolated), byteLevel] },
     post_processor: null,
-    decoder: { type: 'ByteLevel' },
+    // All fields, as the Rust library wants them.
+    decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
     model: {
       type: 'BPE',
       unk_token: null,
