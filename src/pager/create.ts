@@ -1,15 +1,14 @@
 // The weight pager: plans, reserves, places, and runs the reader. The contract and its rules are in pager.ts.
 import { SluiceError, ValidationError } from '../base/errors.ts'
 import type { ModelReader } from '../format/reader.ts'
-import type { KernelSetName } from '../kernels/kernels.ts'
 import type { ArenaSet, Budget, Page, Reservation } from '../memory/memory.ts'
 import type { IoMode } from '../source/source.ts'
 import { chooseIo, type PagerIo } from './io.ts'
 import type { PagerPlan, PagerReport, SharedPages, WeightPager } from './pager.ts'
 import { isRepacked } from './pages.ts'
 import { placeOf } from './place.ts'
-import { type PagePlan, planPages } from './plan.ts'
-import { repackFor } from './repack.ts'
+import { type PagePlan, planPages, resolveTensor } from './plan.ts'
+import { type RepackKernels, repackFor } from './repack.ts'
 import { createShared, raise } from './shared.ts'
 import { AREA_ALIGNMENT, COUNTER, type StreamInput } from './stream.ts'
 import { type ReaderHandle, startReaderHere, startReaderThread } from './thread.ts'
@@ -30,8 +29,8 @@ export interface PagerOptions {
   readonly verify?: 'lazy' | 'off'
   /** Compute threads. */
   readonly threads: number
-  /** Kernels that lay GGUF blocks out anew. Default 'scalar'. */
-  readonly kernels?: KernelSetName
+  /** Kernels that lay GGUF blocks out anew, from selectKernels(). Default scalar. The reader is kernel thread READER_KERNEL_THREAD. */
+  readonly kernels?: RepackKernels
   /** Reads in flight. Default 4, which is what the thread pool of Node serves at once. */
   readonly reads?: number
   /** Page size where the format does not fix it. */
@@ -39,6 +38,7 @@ export interface PagerOptions {
 }
 
 const READS = 4
+const SCALAR: RepackKernels = { set: 'scalar', module: null }
 
 /**
  * Plans and places the pages; start() begins to read. Throws what planPages throws, SOURCE_MODE, BUDGET_EXCEEDED when the budget
@@ -67,11 +67,7 @@ export function planPager(options: Omit<PagerOptions, 'arenas' | 'budget' | 'thr
 } {
   const { reader, names } = options
   const used = new Set<number>()
-  for (const name of names) {
-    let entry = reader.tensors.get(name)
-    for (let hops = 0; hops < 16 && entry?.aliasOf !== undefined; hops++) entry = reader.tensors.get(entry.aliasOf)
-    for (const s of entry?.segments ?? []) used.add(s.source)
-  }
+  for (const name of names) for (const s of resolveTensor(reader, name).segments) used.add(s.source)
   const io = chooseIo(reader.sources, used, options.ioMode ?? 'auto')
   const reads = options.reads ?? READS
   if (!Number.isSafeInteger(reads) || reads < 1 || reads > 64)
@@ -187,9 +183,9 @@ function createHandle(
       counters,
     }
     const repacks = plan.matrices.some((m) => isRepacked(m.transcode))
-    const kernels = repacks ? (options.kernels ?? 'scalar') : undefined
+    const kernels = repacks ? (options.kernels ?? SCALAR) : undefined
     const memory = stream.memories[areas.stage.arena]!
-    const repack = kernels === undefined || io.files !== undefined ? undefined : await repackFor(kernels, memory)
+    const repack = kernels === undefined || io.files !== undefined ? undefined : repackFor(kernels, memory)
     if (closing !== undefined) throw closedError()
     reader =
       io.files === undefined

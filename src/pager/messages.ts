@@ -1,7 +1,7 @@
 // What the main thread and the reader thread say to each other. Plain data.
 import type { PlainError } from '../base/transfer.ts'
-import type { KernelSetName } from '../kernels/kernels.ts'
 import type { FileDescriptor } from '../source/source.ts'
+import type { RepackKernels } from './repack.ts'
 import type { StreamInput } from './stream.ts'
 
 /** workerData of the reader thread. */
@@ -10,7 +10,7 @@ export interface ReaderInput {
   /** By source index. */
   readonly files: ReadonlyMap<number, FileDescriptor>
   /** Kernels that lay foreign blocks out anew; absent when no matrix needs it. */
-  readonly kernels?: KernelSetName
+  readonly kernels?: RepackKernels
 }
 
 export type ToReader =

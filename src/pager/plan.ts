@@ -50,7 +50,7 @@ export function planPages(input: PlanInput): PagePlan {
   if (!Number.isSafeInteger(weightBytes) || weightBytes < 0)
     throw new ValidationError('REQUEST_INVALID', { what: 'weightBytes is a count of bytes', got: weightBytes })
   const target = input.pageBytes ?? Math.max(MIN_PAGE_BYTES, Math.min(PAGE_BYTES, weightBytes / PAGES_IN_MEMORY))
-  const entries = input.names.map((name) => resolve(input.reader, name))
+  const entries = input.names.map((name) => resolveTensor(input.reader, name))
   const matrices: StreamMatrix[] = []
   const paged: PagedMatrix[] = []
   let pageCount = 0
@@ -78,8 +78,8 @@ export function planPages(input: PlanInput): PagePlan {
   return { entries, paged, matrices, pageCount, residency, tableBytes, summary }
 }
 
-/** The tensor that has the bytes. */
-function resolve(reader: Pick<ModelReader, 'tensors'>, name: string): TensorEntry {
+/** The tensor that has the bytes. Throws TENSOR_NOT_FOUND, FORMAT_INVALID for aliases in a circle. */
+export function resolveTensor(reader: Pick<ModelReader, 'tensors'>, name: string): TensorEntry {
   let entry = reader.tensors.get(name)
   for (let hops = 0; entry?.aliasOf !== undefined; hops++) {
     if (hops === 16)

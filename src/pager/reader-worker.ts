@@ -22,7 +22,7 @@ async function run(): Promise<void> {
     sources.set(index, descriptor.dropBehind === true ? new BehindSource(source) : source)
   }
   const { stage, memories } = input.stream
-  const repack = input.kernels === undefined ? undefined : await repackFor(input.kernels, memories[stage.arena]!)
+  const repack = input.kernels === undefined ? undefined : repackFor(input.kernels, memories[stage.arena]!)
   const stream = createStream(input.stream, sources, {
     ...(repack === undefined ? {} : { repack }),
     sha256: (bytes) => createHash('sha256').update(bytes).digest(),

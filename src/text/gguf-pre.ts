@@ -38,6 +38,15 @@ const deepseek3: PreTokenizer = {
   ],
 }
 
+const qwen35: PreTokenizer = {
+  patterns: [
+    `${CONTRACTION}|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|${TAIL}`,
+  ],
+}
+const deepseekCoder: PreTokenizer = {
+  patterns: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', '[一-龥ࠀ-一가-\\uD7FF]+', '\\p{N}'],
+}
+
 const TABLE: readonly (readonly [names: string, pre: PreTokenizer])[] = [
   // What llama.cpp falls back to for files that name no pre-tokenizer.
   ['default', { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|]+', GPT2_PATTERN, '\\p{N}+', '[0-9][0-9][0-9]'] }],
@@ -48,6 +57,8 @@ const TABLE: readonly (readonly [names: string, pre: PreTokenizer])[] = [
   ['qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan grok-2 solar-open', qwen2],
   ['gpt-4o llama4 kanana2 minimax-m2', gpt4o],
   ['tekken', { patterns: [o200k('\\p{N}', '')], ignoreMerges: true, addBos: true }],
+  ['qwen35', qwen35],
+  ['deepseek-coder', deepseekCoder],
   ['deepseek-v3 hunyuan-dense', deepseek3],
   ['falcon', { patterns: ['[\\p{P}\\$\\+<=>\\^~\\|`]+', GPT2_PATTERN, '[0-9][0-9][0-9]'] }],
 ]

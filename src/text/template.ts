@@ -76,13 +76,15 @@ function variablesOf(request: ChatRequest): Record<string, unknown> {
   for (const [i, message] of request.messages.entries())
     if (typeof message?.role !== 'string')
       throw new ValidationError('REQUEST_INVALID', { what: 'message has no role', where: `messages[${i}]` })
+  // As transformers: what is not given is none, which templates test for; undefined would pass "tools is not none".
   return {
+    documents: null,
     ...request.variables,
     messages: request.messages,
     add_generation_prompt: request.addGenerationPrompt ?? true,
     bos_token: request.bosToken ?? '',
     eos_token: request.eosToken ?? '',
-    ...(request.tools === undefined ? {} : { tools: request.tools }),
+    tools: request.tools ?? null,
   }
 }
 

@@ -23,8 +23,15 @@ export interface Tokenizer {
   /** Jinja source, where the model has a chat template. */
   readonly chatTemplate?: string
   encode(text: string, options?: EncodeOptions): number[]
+  /**
+   * UTF-8 with U+FFFD for what is not, without SentencePiece's leading space. Special tokens are left out (`skipSpecial`, default true).
+   * Nothing is "cleaned up": a space before a full stop stays. Throws REQUEST_INVALID for an id outside the vocabulary.
+   */
   decode(ids: readonly number[], options?: { skipSpecial?: boolean }): string
-  /** Continues after `prompt` (ids): the text is what the whole decodes to, less the prompt's. */
+  /**
+   * Continues after `prompt` (ids): the text is what the whole decodes to, less the prompt's. A character that the prompt leaves
+   * incomplete belongs to the continuation. Special tokens have no text.
+   */
   stream(prompt?: readonly number[]): TextStream
   idToToken(id: number): string | undefined
 }

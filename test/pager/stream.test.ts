@@ -1,8 +1,10 @@
 // The pager over memory sources: the loop runs on this thread, compute threads are real.
 import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
+import { KERNEL_SETS, selectKernels } from '#sluice/kernels/select.js'
 import { createArenas } from '#sluice/memory/arena.js'
 import { createBudget } from '#sluice/memory/budget.js'
+import { ARENA_RESERVED_BYTES } from '#sluice/memory/memory.js'
 import { createPageClient } from '#sluice/pager/client.js'
 import { createPager, type PagerOptions, planPager } from '#sluice/pager/create.js'
 import { cutMatrix } from '#sluice/pager/pages.js'
@@ -29,6 +31,10 @@ const consumers = startConsumers(3)
 afterAll(() => consumers.stop())
 
 const GiB = 1024 ** 3
+
+// Every set that runs here repacks the same bytes.
+const tried = await Promise.allSettled(KERNEL_SETS.map((force) => selectKernels({ force })))
+const kernelSets = tried.flatMap((t) => (t.status === 'fulfilled' ? [t.value] : []))
 
 function setup(model: Model, options: Partial<PagerOptions> & { weightBytes: number }) {
   const arenas = options.arenas ?? createArenas({ reserved: 65536 })
@@ -69,8 +75,9 @@ test('every compute thread sees exactly the right bytes of every page in every p
       fc.double({ min: 0, max: 1.2, noNaN: true }),
       fc.constantFrom(1000, 3000, 16000),
       fc.integer({ min: 1, max: 6 }),
+      fc.constantFrom(...kernelSets),
       fc.nat(1e6),
-      async (specs, sources, threads, part, pageBytes, reads, seed) => {
+      async (specs, sources, threads, part, pageBytes, reads, kernels, seed) => {
         const clean = specs.map(({ split, table, ...s }) => ({
           ...s,
           ...(split === undefined ? {} : { split }),
@@ -78,12 +85,11 @@ test('every compute thread sees exactly the right bytes of every page in every p
         }))
         const model = makeModel(clean, sources, seed)
         // Small arenas, so that pages lie in several.
-        const arenas = createArenas({ maxArenaBytes: 5 * 65536, reserved: 65536 })
-        const options = setup(model, { weightBytes: 1, threads, pageBytes, reads, arenas })
+        const arenas = createArenas({ maxArenaBytes: ARENA_RESERVED_BYTES + 4 * 65536 })
+        const options = setup(model, { weightBytes: 1, threads, pageBytes, reads, arenas, kernels })
         const { low, high } = bounds(options)
         const weightBytes = Math.max(low, Math.floor(part * high))
-        const ran = createPager({ ...options, weightBytes })
-        const pager = await ran
+        const pager = await createPager({ ...options, weightBytes })
         await pager.start()
         const outcomes = await consumers.run(threads, {
           ...expectedPages(model, pager),

@@ -20,6 +20,16 @@ const MERGES = [
   '▁ ▁',
 ]
 
+const special = (content: string, id: number): JsonObject => ({
+  id,
+  content,
+  single_word: false,
+  lstrip: false,
+  rstrip: false,
+  normalized: false,
+  special: true,
+})
+
 /** Llama 2's layout: SentencePiece pieces, byte fallback, "▁" before the text, BOS in front. */
 export function sentencePieceJson(): JsonObject {
   const vocab: JsonObject = { '<unk>': 0, '<s>': 1, '</s>': 2 }
@@ -27,15 +37,6 @@ export function sentencePieceJson(): JsonObject {
   for (let byte = 0; byte < 256; byte++) vocab[`<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`] = id++
   for (const merge of MERGES) vocab[merge.replace(' ', '')] = id++
   for (const piece of PIECES) vocab[piece] ??= id++
-  const special = (content: string, at: number) => ({
-    id: at,
-    content,
-    single_word: false,
-    lstrip: false,
-    rstrip: false,
-    normalized: false,
-    special: true,
-  })
   return {
     version: '1.0',
     truncation: null,
@@ -52,7 +53,7 @@ export function sentencePieceJson(): JsonObject {
     post_processor: {
       type: 'TemplateProcessing',
       single: [{ SpecialToken: { id: '<s>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }],
-      pair: [],
+      pair: [{ Sequence: { id: 'A', type_id: 0 } }, { Sequence: { id: 'B', type_id: 1 } }],
       special_tokens: { '<s>': { id: '<s>', ids: [1], tokens: ['<s>'] } },
     },
     decoder: {
@@ -79,8 +80,8 @@ export function sentencePieceJson(): JsonObject {
   }
 }
 
-/** GPT-2's layout: bytes written as characters, no BOS. */
-export function byteLevelJson(): JsonObject {
+/** GPT-2's layout: bytes written as characters, no BOS. `end` is the id of the end token: 261 follows the vocabulary without a gap. */
+export function byteLevelJson(end = 300): JsonObject {
   const vocab: JsonObject = {}
   let extra = 256
   for (let byte = 0; byte < 256; byte++) {
@@ -91,10 +92,10 @@ export function byteLevelJson(): JsonObject {
   for (const [i, merge] of merges.entries()) vocab[merge.replace(' ', '')] = 256 + i
   return {
     version: '1.0',
-    added_tokens: [{ id: 300, content: '<|end|>', special: true, normalized: false }],
+    added_tokens: [special('<|end|>', end)],
     normalizer: null,
     pre_tokenizer: { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true },
-    post_processor: { type: 'ByteLevel', trim_offsets: true },
+    post_processor: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
     decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
     model: { type: 'BPE', unk_token: null, vocab, merges },
   }

@@ -44,6 +44,7 @@ describe('renders', () => {
     const request = { messages: [user('é🦊\0')], variables: { enable_thinking: false } }
     expect(await renderChat(template, { ...request, tools: [{ name: 'f' }] })).toBe('1falseé🦊\0')
     expect(await renderChat(template, request)).toBe('falseé🦊\0')
+    expect(await renderChat('{{ tools is none and documents is none }}', request)).toBe('true')
   })
 })
 
@@ -66,7 +67,8 @@ describe('refuses', () => {
 })
 
 describe('a hostile template does not hurt the process', () => {
-  test('a range of a hundred million', () => fails('{% for a in range(100000000) %}x{% endfor %}', 'memory'))
+  test('a range of a hundred million', () =>
+    fails('{% for a in range(100000000) %}x{% endfor %}', 'memory', { timeoutMs: 60_000 }))
   test('a text that doubles', () =>
     fails(
       '{% set ns = namespace(s="aaaaaaaa") %}{% for i in range(40) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}',
