@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import type { ArchOutput } from '../arch/arch.ts'
 import { publishProgress } from '../base/events.ts'
 import type { JsonObject, JsonValue } from '../base/json.ts'
-import { canonicalJson, own } from '../base/json.ts'
+import { own } from '../base/json.ts'
 import type { ModelReader, PackagedAdapter } from '../format/reader.ts'
 import { createWiaWriter } from '../format/wia/write.ts'
 import { writeGraph } from '../graph/write.ts'
@@ -12,7 +12,7 @@ import type { QuantError } from '../quant/error.ts'
 import { choosePanelExponent } from '../quant/panel-scale.ts'
 import type { Encoding } from '../quant/scheme.ts'
 import { openTensors } from '../tensor/lazy.ts'
-import { GGUF_TOKENIZER_FILE } from '../text/load.ts'
+import { ggufTokenizerFiles } from '../text/gguf-files.ts'
 import { type ConversionPlan, planConversion } from './plan.ts'
 import type { Quantization } from './policy.ts'
 import { measureAbsmax, transform } from './transform.ts'
@@ -140,9 +140,7 @@ function needsExponent(how: string, encoding: Encoding): boolean {
 async function tokenizerFiles(reader: ModelReader): Promise<Map<string, Uint8Array>> {
   const files = new Map<string, Uint8Array>()
   for (const [name, read] of reader.tokenizerFiles) files.set(name, await read())
-  const vocabulary = Object.entries(reader.config).filter(([k]) => k.startsWith('tokenizer.'))
-  if (reader.format === 'gguf' && vocabulary.length > 0)
-    files.set(GGUF_TOKENIZER_FILE, Buffer.from(canonicalJson(Object.fromEntries(vocabulary))))
+  if (reader.format === 'gguf') for (const [name, bytes] of ggufTokenizerFiles(reader.config)) files.set(name, bytes)
   return files
 }
 

@@ -4,6 +4,7 @@ import { createKernels, type KernelSelection } from '../kernels/select.ts'
 import { createPageClient } from '../pager/client.ts'
 import { WORD } from './control.ts'
 import { Executor } from './execute.ts'
+import { Share } from './share.ts'
 import type { ThreadSetup } from './threads.ts'
 
 function main(setup: ThreadSetup): void {
@@ -16,8 +17,7 @@ function main(setup: ThreadSetup): void {
     memories.map((m) => m.buffer),
     pages,
     control,
-    thread,
-    threads,
+    new Share(thread, threads),
   )
   let generation = Atomics.load(control, WORD.generation)
   parentPort!.postMessage({ ready: true })

@@ -18,8 +18,18 @@ interface Prompt {
 const MODELS: { model: string[]; golden: string[]; text?: boolean; reference?: string }[] = [
   { model: ['stories260k', 'hf'], golden: ['stories260k', 'golden', 'stories260K-F32.json'] },
   // Norm weights are rounded to 16 bits here: logits have a reference of their own.
-  { model: ['stories260k', 'hf-f16'], golden: ['stories260k', 'golden', 'stories260K-F16.json'], reference: 'stories260k-hf-f16.npy', text: false },
-  { model: ['stories260k', 'hf-bf16'], golden: ['stories260k', 'golden', 'stories260K-BF16.json'], reference: 'stories260k-hf-bf16.npy', text: false },
+  {
+    model: ['stories260k', 'hf-f16'],
+    golden: ['stories260k', 'golden', 'stories260K-F16.json'],
+    reference: 'stories260k-hf-f16.npy',
+    text: false,
+  },
+  {
+    model: ['stories260k', 'hf-bf16'],
+    golden: ['stories260k', 'golden', 'stories260K-BF16.json'],
+    reference: 'stories260k-hf-bf16.npy',
+    text: false,
+  },
   ...['F32', 'F16', 'BF16', 'ffn192-Q8_0', 'ffn192-Q4_0'].map((t) => ({
     model: ['stories260k', 'gguf', `stories260K-${t}.gguf`],
     golden: ['stories260k', 'golden', `stories260K-${t}.json`],
@@ -70,7 +80,16 @@ describe.each(MODELS)('$model', ({ model: parts, golden, text = true, reference 
           const trace = { experts: [] as number[][][] }
           const got = await logitsOf(engine, p.ids, trace)
           if (p.logits_npy !== undefined) {
-            expect(maxDifference(got, readNpy(reference === undefined ? join(folder, p.logits_npy) : join(import.meta.dirname, '../fixtures/reference', reference)).data)).toBeLessThan(1e-3)
+            expect(
+              maxDifference(
+                got,
+                readNpy(
+                  reference === undefined
+                    ? join(folder, p.logits_npy)
+                    : join(import.meta.dirname, '../fixtures/reference', reference),
+                ).data,
+              ),
+            ).toBeLessThan(1e-3)
             compared++
           }
           if (p.experts_per_layer !== undefined) expect(trace.experts).toEqual(p.experts_per_layer)

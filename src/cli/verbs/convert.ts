@@ -71,7 +71,9 @@ async function packed(model: Model, paths: readonly string[]): Promise<PackagedA
 /** "name=path" or "path". */
 function parseNamed(text: string): { name?: string; path: string } {
   const at = text.indexOf('=')
-  return at > 0 && !text.slice(0, at).includes('/') ? { name: text.slice(0, at), path: text.slice(at + 1) } : { path: text }
+  return at > 0 && !text.slice(0, at).includes('/')
+    ? { name: text.slice(0, at), path: text.slice(at + 1) }
+    : { path: text }
 }
 
 function print(r: ConversionReport, seconds: number, json: boolean): void {
