@@ -68,7 +68,8 @@ function sniffFolder(path: string, names: readonly string[]): ModelFormatName {
 async function sniffFile(path: string): Promise<ModelFormatName> {
   const name = basename(path)
   if (name === 'manifest.json') return 'wia'
-  if (name.endsWith('.safetensors') || name.endsWith('.safetensors.index.json')) return 'safetensors'
+  if (name.endsWith('.safetensors') || name.endsWith('.index.json')) return 'safetensors'
+  if (name.endsWith('.gguf')) return 'gguf' // a damaged one too: its reader says what is wrong
   const source = await openFile(path, { mode: 'pread' })
   try {
     const head = await source.read(0, Math.min(9, source.size))

@@ -1,0 +1,381 @@
+// A tensor whose bytes are read when they are asked for, and only those. No method needs more memory than what it returns plus a chunk.
+//
+//   const tensors = openTensors(reader)
+//   const rows = await tensors.get('model.embed_tokens.weight').rows(10, 12)      // Float32Array [2, cols]
+import type { DType } from '../base/dtype.ts'
+import { DTYPE_BYTES } from '../base/dtype.ts'
+import { ModelFormatError, ValidationError } from '../base/errors.ts'
+import { elementCount } from '../base/shape.ts'
+import type { ModelReader, TensorEntry } from '../format/reader.ts'
+import { refuseOpaque } from '../quant/codec.ts'
+import { PANEL_ROWS } from '../quant/scheme.ts'
+import { bytesOf, newArray, type TensorArray } from './array.ts'
+import { type UnitDecoder, unitDecoder, unitElements } from './decode.ts'
+import { gather, toHostOrder, viewElements } from './gather.ts'
+import { isStrided, mergeReads, planUnits } from './plan.ts'
+import { CHUNK_BYTES, StoredTensor } from './stored.ts'
+import { checkRanges, type Range, rowSlices, runs, sliceAxes, stridesOf } from './strided.ts'
+
+export interface TensorOptions {
+  /** `lazy` (default): pages that have a SHA-256 are checked when first touched. `off`: never. */
+  verify?: 'lazy' | 'off'
+}
+
+export interface ReadTensorOptions {
+  signal?: AbortSignal
+}
+
+/** `dtype`: elements as the tensor's `dtype` says (quantized ones are float32). `float32`: decoded. */
+export type ReadAs = 'dtype' | 'float32'
+
+export interface TensorChunk<T extends TensorArray = TensorArray> {
+  /** Index of the first element, row-major. */
+  readonly start: number
+  readonly data: T
+}
+
+/** Tensors of an open model. They share what was verified; they end with the reader. */
+export interface Tensors {
+  /** Throws TENSOR_NOT_FOUND. */
+  get(name: string): LazyTensor
+}
+
+export function openTensors(
+  reader: Pick<ModelReader, 'tensors' | 'sources' | 'path'>,
+  options: TensorOptions = {},
+): Tensors {
+  const open = new Map<string, LazyTensor>()
+  return {
+    get(name) {
+      const known = open.get(name)
+      if (known !== undefined) return known
+      const entry = reader.tensors.get(name)
+      if (entry === undefined)
+        throw new ModelFormatError('TENSOR_NOT_FOUND', {
+          what: 'no tensor of that name',
+          where: reader.path,
+          got: name,
+          details: { tensor: name },
+        })
+      const tensor = new LazyTensor(new StoredTensor(entry, reader.sources, options.verify !== 'off'))
+      open.set(name, tensor)
+      return tensor
+    },
+  }
+}
+
+export class LazyTensor {
+  readonly entry: TensorEntry
+  readonly #stored: StoredTensor
+  readonly #elements: number
+  #decoder: UnitDecoder | undefined
+
+  constructor(stored: StoredTensor) {
+    this.entry = stored.entry
+    this.#stored = stored
+    this.#elements = elementCount(stored.entry.shape, `tensor ${stored.entry.name}`)
+  }
+
+  get name(): string {
+    return this.entry.name
+  }
+
+  get shape(): readonly number[] {
+    return this.entry.shape
+  }
+
+  get dtype(): DType {
+    return this.entry.dtype
+  }
+
+  /** Elements between neighbours along each axis, as stored. */
+  get strides(): readonly number[] {
+    return stridesOf(this.entry)
+  }
+
+  /** The whole tensor, row-major. Throws SOURCE_*, CHECKSUM_MISMATCH, QUANT_UNSUPPORTED, TENSOR_RANGE (larger than an array), ABORTED. */
+  read(options: ReadTensorOptions = {}): Promise<TensorArray> {
+    return this.#rows(0, this.entry.rows, 'dtype', options.signal)
+  }
+
+  /** The whole tensor as float32. Throws as read, and REQUEST_INVALID for another type. */
+  async astype(dtype: 'float32', options: ReadTensorOptions = {}): Promise<Float32Array> {
+    if (dtype !== 'float32')
+      throw new ValidationError('REQUEST_INVALID', { what: 'tensors convert to float32 only', got: dtype })
+    return this.rows(0, this.entry.rows, options)
+  }
+
+  /** Rows [from, to) of the matrix view (TensorEntry.rows) as float32 [to − from, cols]. Throws as read, and TENSOR_RANGE. */
+  async rows(from: number, to: number, options: ReadTensorOptions = {}): Promise<Float32Array> {
+    this.#checkRows(from, to)
+    return (await this.#rows(from, to, 'float32', options.signal)) as Float32Array
+  }
+
+  /** Rows by number, in any order and repeated, as float32 [ids.length, cols]. Near ones are read together. Throws as rows. */
+  async rowsAt(ids: ArrayLike<number>, options: ReadTensorOptions = {}): Promise<Float32Array> {
+    const list = Array.from(ids)
+    for (const id of list) this.#checkRows(id, id + 1)
+    const { cols } = this.entry
+    const out = newArray('float32', list.length * cols, this.name) as Float32Array
+    if (isStrided(this.entry)) {
+      for (const [i, id] of list.entries())
+        out.set((await this.#rows(id, id + 1, 'float32', options.signal)) as Float32Array, i * cols)
+      return out
+    }
+    const places = new Map<number, number[]>()
+    for (const [i, id] of list.entries()) {
+      const known = places.get(id)
+      if (known === undefined) places.set(id, [i])
+      else known.push(i)
+    }
+    const values = new Float32Array(cols)
+    for await (const { row, unit, count, bytes } of this.#storedRows([...places.keys()], options.signal)) {
+      this.#decodePart(bytes, unit, count, row * cols, (row + 1) * cols, values)
+      for (const i of places.get(row)!) out.set(values, i * cols)
+    }
+    return out
+  }
+
+  /**
+   * A box: [from, to) for each axis (missing ones are whole), row-major. As the tensor's own type, or as float32.
+   * Throws as read, and TENSOR_RANGE.
+   */
+  async slice(
+    ranges: readonly (Range | undefined)[],
+    options: ReadTensorOptions & { as?: ReadAs } = {},
+  ): Promise<TensorArray> {
+    const box = checkRanges(this.entry, ranges)
+    const as = options.as ?? 'dtype'
+    const out = newArray(this.#resultType(as), elementCount(box.map(([a, b]) => b - a)), this.name)
+    const { start, axes } = sliceAxes(this.entry, box)
+    if (this.entry.encoding.kind === 'plain' && this.entry.linear === undefined)
+      await gather(this.#stored, start, axes, out, 0, as === 'float32', options.signal)
+    else if (isStrided(this.entry)) await this.#gatherLinear(box, out as Float32Array, options.signal)
+    else await this.#sliceBlocks(box, out as Float32Array, options.signal)
+    return out
+  }
+
+  /**
+   * All elements in order, in chunks of about `bytes` (default 4 MiB), whole rows where a row is not larger.
+   * Throws as read.
+   */
+  async *stream(options: ReadTensorOptions & { bytes?: number; as?: ReadAs } = {}): AsyncGenerator<TensorChunk> {
+    const { bytes = 4 * CHUNK_BYTES, as = 'dtype', signal } = options
+    const step = this.#streamStep(Math.max(1, Math.floor(bytes / DTYPE_BYTES[this.#resultType(as)])))
+    const { cols } = this.entry
+    for (let start = 0; start < this.#elements; start += step) {
+      const end = Math.min(this.#elements, start + step)
+      const data = isStrided(this.entry)
+        ? await this.#rows(start / cols, end / cols, as, signal)
+        : await this.#elementRange(start, end, as, signal)
+      yield { start, data }
+    }
+  }
+
+  /** Stored bytes of rows [from, to), checked; `from` and `to` on whole panels. A strided tensor has only all its rows. Throws TENSOR_RANGE. */
+  async rowBytes(from: number, to: number, options: ReadTensorOptions = {}): Promise<Uint8Array> {
+    this.#checkRows(from, to)
+    const { rows, cols } = this.entry
+    const { units, unitElements: size, unitBytes } = this.#stored.layout
+    const whole = from === 0 && to === rows
+    const first = (from * cols) / size
+    const last = to === rows ? units : (to * cols) / size
+    if (!whole && (isStrided(this.entry) || !Number.isInteger(first) || !Number.isInteger(last)))
+      throw new ValidationError('TENSOR_RANGE', {
+        what: 'rows are not whole in the stored bytes',
+        where: `tensor ${this.name}`,
+        expected: isStrided(this.entry) ? 'all rows' : `multiples of ${PANEL_ROWS}`,
+        got: `${from}:${to}`,
+      })
+    const [a, b] = whole ? [0, units] : [first, last]
+    const out = bytesOf(newArray('uint8', (b - a) * unitBytes, this.name))
+    await this.#stored.readInto(a, b, out, options.signal)
+    return out
+  }
+
+  /** All stored bytes, checked. */
+  bytes(options: ReadTensorOptions = {}): Promise<Uint8Array> {
+    return this.rowBytes(0, this.entry.rows, options)
+  }
+
+  /**
+   * Rows [from, to) without a copy, where the source shows its memory and elements lie there as arrays need them (plain, contiguous, this
+   * machine's byte order, aligned); else undefined: use read. Pages are checked first. Valid until the reader closes; not to be written to.
+   */
+  async view(from = 0, to = this.entry.rows, options: ReadTensorOptions = {}): Promise<TensorArray | undefined> {
+    this.#checkRows(from, to)
+    if (isStrided(this.entry) || this.entry.linear !== undefined) return undefined
+    const { cols } = this.entry
+    const found = viewElements(this.#stored, from * cols, to * cols)
+    if (found !== undefined) await this.#stored.check(from * cols, to * cols, options.signal)
+    return found
+  }
+
+  #checkRows(from: number, to: number): void {
+    const { rows } = this.entry
+    if (Number.isSafeInteger(from) && Number.isSafeInteger(to) && from >= 0 && from <= to && to <= rows) return
+    throw new ValidationError('TENSOR_RANGE', {
+      what: 'rows do not exist',
+      where: `tensor ${this.name}`,
+      expected: `0 ≤ from ≤ to ≤ ${rows}`,
+      got: `${from}:${to}`,
+      details: { tensor: this.name, rows, from, to },
+    })
+  }
+
+  #resultType(as: ReadAs): DType {
+    if (this.entry.encoding.kind === 'opaque') refuseOpaque(this.entry.encoding.type, this.name)
+    return as === 'float32' || this.entry.linear !== undefined ? 'float32' : this.entry.dtype
+  }
+
+  async #rows(from: number, to: number, as: ReadAs, signal?: AbortSignal): Promise<TensorArray> {
+    const { cols, shape } = this.entry
+    if (!isStrided(this.entry)) return this.#elementRange(from * cols, to * cols, as, signal)
+    const out = newArray(this.#resultType(as), (to - from) * cols, this.name)
+    let at = 0
+    for (const box of rowSlices(shape, from, to)) {
+      const n = elementCount(box.map(([a, b]) => b - a))
+      const { start, axes } = sliceAxes(this.entry, box)
+      if (this.entry.linear === undefined) await gather(this.#stored, start, axes, out, at, as === 'float32', signal)
+      else await this.#gatherLinear(box, (out as Float32Array).subarray(at, at + n), signal)
+      at += n
+    }
+    return out
+  }
+
+  /** Elements [from, to) of a tensor whose elements follow each other. */
+  async #elementRange(from: number, to: number, as: ReadAs, signal?: AbortSignal): Promise<TensorArray> {
+    const { encoding, linear } = this.entry
+    const out = newArray(this.#resultType(as), to - from, this.name)
+    const same = encoding.kind === 'plain' && linear === undefined && (as === 'dtype' || encoding.dtype === 'float32')
+    if (same) {
+      await this.#stored.readInto(from, to, bytesOf(out), signal)
+      toHostOrder(this.#stored, out)
+      return out
+    }
+    if (to > from) await this.#decodeRange(from, to, out as Float32Array, signal)
+    return out
+  }
+
+  async #decodeRange(from: number, to: number, out: Float32Array, signal?: AbortSignal): Promise<void> {
+    const size = this.#stored.layout.unitElements
+    const units = this.#stored.units(Math.floor(from / size), Math.ceil(to / size), CHUNK_BYTES, signal)
+    for await (const { unit, count, bytes } of units) {
+      const a = Math.max(from, unit * size)
+      const b = Math.min(to, (unit + count) * size)
+      this.#decodePart(bytes, unit, count, a, b, out.subarray(a - from, b - from))
+    }
+  }
+
+  /** Elements [from, to) out of units that hold them. Units that are wanted whole decode in place, others through a copy. */
+  #decodePart(bytes: Uint8Array, unit: number, count: number, from: number, to: number, out: Float32Array): void {
+    const { layout } = this.#stored
+    const { unitElements: size, unitBytes } = layout
+    this.#decoder ??= unitDecoder(this.entry, layout)
+    for (let i = 0; i < count; ) {
+      const start = (unit + i) * size
+      const wholes = start >= from ? Math.min(count - i, Math.floor((to - start) / size)) : 0
+      const n = Math.max(1, wholes)
+      const part = bytes.subarray(i * unitBytes, (i + n) * unitBytes)
+      const elements = unitElements(this.entry, layout, unit + i, n)
+      if (wholes > 0) this.#decoder(part, unit + i, n, out.subarray(start - from, start - from + elements))
+      else {
+        const values = new Float32Array(elements)
+        this.#decoder(part, unit + i, 1, values)
+        const a = Math.max(from, start)
+        out.set(values.subarray(a - start, Math.min(to, start + elements) - start), a - from)
+      }
+      i += n
+    }
+  }
+
+  /** Stored units of single rows, near ones read together. Each is complete. */
+  async *#storedRows(
+    rows: readonly number[],
+    signal?: AbortSignal,
+  ): AsyncGenerator<{ row: number; unit: number; count: number; bytes: Uint8Array }> {
+    const { cols } = this.entry
+    const { layout } = this.#stored
+    const ranges = []
+    for (const row of rows) {
+      const unit = Math.floor((row * cols) / layout.unitElements)
+      const count = Math.ceil(((row + 1) * cols) / layout.unitElements) - unit
+      await this.#stored.check(unit, unit + count, signal)
+      for (const range of planUnits(layout, unit, unit + count)) ranges.push({ ...range, row, unit, count })
+    }
+    const longest = ranges.reduce((n, r) => Math.max(n, r.length), 0)
+    for (const read of mergeReads(ranges, { maxReadBytes: Math.max(CHUNK_BYTES, Math.ceil(longest / 8) * 8) })) {
+      const bytes = await this.#stored.source(read.source).read(read.offset, read.length, signal && { signal })
+      for (const { range, at, length } of read.parts)
+        yield { row: range.row, unit: range.unit, count: range.count, bytes: bytes.subarray(at, at + length) }
+    }
+  }
+
+  /** A box of block-quantized or LINEAR rows that follow each other: decodes some rows at a time and takes the columns. */
+  async #sliceBlocks(box: readonly Range[], out: Float32Array, signal?: AbortSignal): Promise<void> {
+    const { cols } = this.entry
+    const [left, right] = box.at(-1) ?? [0, 1]
+    const perChunk = Math.max(PANEL_ROWS, Math.floor(CHUNK_BYTES / Math.max(1, cols * 4) / PANEL_ROWS) * PANEL_ROWS)
+    let at = 0
+    for (const [first, end] of rowRuns(this.entry.shape, box))
+      for (let row = first; row < end; ) {
+        // Chunks end on whole panels, so that none is decoded twice.
+        const next = Math.min(end, Math.floor(row / PANEL_ROWS) * PANEL_ROWS + perChunk)
+        const values = new Float32Array((next - row) * cols)
+        await this.#decodeRange(row * cols, next * cols, values, signal)
+        for (let r = 0; r < next - row; r++, at += right - left)
+          out.set(values.subarray(r * cols + left, r * cols + right), at)
+        row = next
+      }
+  }
+
+  /** LINEAR codes that do not follow each other: gathered, then scaled by the channel of each. Takes the slice's codes on top of its values. */
+  async #gatherLinear(box: readonly Range[], out: Float32Array, signal?: AbortSignal): Promise<void> {
+    const { encoding, linear, shape } = this.entry
+    if (encoding.kind !== 'plain' || linear === undefined) return
+    const { start, axes } = sliceAxes(this.entry, box)
+    const codes = newArray(encoding.dtype, out.length, this.name)
+    await gather(this.#stored, start, axes, codes, 0, false, signal)
+    const axis = linear.axis
+    const part =
+      axis === undefined
+        ? linear
+        : { ...linear, scales: linear.scales.slice(...box[axis]!), zeroPoints: linear.zeroPoints.slice(...box[axis]!) }
+    const sliced: TensorEntry = {
+      ...this.entry,
+      shape: shape.map((_, k) => box[k]![1] - box[k]![0]),
+      encoding: { kind: 'plain', dtype: encoding.dtype },
+      linear: part,
+    }
+    unitDecoder(sliced, this.#stored.layout)(bytesOf(codes), 0, out.length, out)
+  }
+
+  /** Elements a chunk, at most about `most`: whole pages if they fit, else whole panels, else whole rows, else whole units. */
+  #streamStep(most: number): number {
+    const { cols, encoding, pages } = this.entry
+    const size = this.#stored.layout.unitElements
+    if (cols === 0) return Math.max(1, most)
+    const rows = Math.floor(most / cols)
+    const group = encoding.kind === 'panel' ? PANEL_ROWS : 1
+    if (pages !== undefined && pages.count > 1 && rows >= pages.rowsPerPage)
+      return Math.floor(rows / pages.rowsPerPage) * pages.rowsPerPage * cols
+    if (rows >= group) return Math.floor(rows / group) * group * cols
+    if (encoding.kind === 'panel' || isStrided(this.entry)) return group * cols
+    return Math.max(size, Math.floor(most / size) * size)
+  }
+}
+
+/** Consecutive rows of the matrix view that a box covers, in order. */
+function* rowRuns(shape: readonly number[], box: readonly Range[]): Generator<[number, number]> {
+  const leading = shape.slice(0, -1)
+  let step = 1
+  let start = 0
+  const axes = []
+  for (let k = leading.length - 1; k >= 0; k--) {
+    const [a, b] = box[k]!
+    start += a * step
+    axes.push({ count: b - a, stride: step, step })
+    step *= leading[k]!
+  }
+  for (const batch of runs(start, axes)) for (const run of batch) yield [run.from, run.from + run.length]
+}
