@@ -9,6 +9,8 @@ export interface ForwardOptions {
   logits: 'last' | 'all' | 'none'
   signal?: AbortSignal
   /** With logits 'all': called per chunk instead of collecting, rows in order. The array is reused. */
+  /** Filled with the experts chosen, [MoE layer][token][rank], best first: for tests and analysis. */
+  trace?: { experts: number[][][] }
   onLogits?: (rows: Float32Array, firstToken: number, tokens: number) => void | Promise<void>
 }
 

@@ -12,8 +12,8 @@ const WEIGHTS = ARENA_RESERVED_BYTES
 const INPUT = WEIGHTS + 0x80000
 const QUANTIZED = INPUT + 0x40000
 const EXPECTED = QUANTIZED + 0x40000
-const GOT = EXPECTED + 0x40000
-const OUTPUT_BYTES = 0x40000
+const OUTPUT_BYTES = 0x4000
+const GOT = EXPECTED + OUTPUT_BYTES
 /** Relaxed multiply-add rounds once where scalar rounds twice: results may differ by this share of the largest of them. */
 const RELAXED_ERROR = 2e-5
 /** Calls after which V8 has replaced first-tier code by optimised code, and both have been compared. */
@@ -191,7 +191,7 @@ class SelfTest {
       const wrong = this.#compare(`attention, float16 cache ${kvF16}`, RELAXED_ERROR, (k, out) => {
         const pages = new Uint32Array(this.#memory.buffer, WEIGHTS, 3)
         // Pages in reverse order, behind the place of the result.
-        for (let i = 0; i < 3; i++) pages[i] = out + 0x10000 + (3 - i) * 0x2000
+        for (let i = 0; i < 3; i++) pages[i] = out + 0x1000 + (3 - i) * 0x800
         k.kvAppend(INPUT, INPUT + 8192, 64, WEIGHTS, pageTokens, kvF16, kvHeads, headDim, 0, kvHeads, 0, positions)
         k.attention({
           q: INPUT,

@@ -15,7 +15,7 @@ export interface LoraPair {
 export interface MatchReport {
   /** Graph weights that got a pair. */
   readonly matched: readonly string[]
-  /** Modules the adapter has tensors for and the model does not know. */
+  /** Modules the adapter has tensors for and the model does not know, or its own configuration does not target. */
   readonly unmatched: readonly string[]
   /** Modules the adapter's configuration targets and its file has no tensors for. */
   readonly missing: readonly string[]

@@ -28,49 +28,85 @@ interface Metadata {
   readonly get: (name: string) => JsonValue | undefined
 }
 
+/** A vocabulary of a GGUF file in the terms of tokenizer.json. */
+export interface GgufVocabulary {
+  /** tokenizer.json without added tokens and post-processor. */
+  readonly json: JsonObject
+  readonly tokens: readonly string[]
+  readonly added: readonly AddedToken[]
+  readonly bosId?: number
+  readonly eosId?: number
+  /** Every id that ends a text, `eosId` first. */
+  readonly eosIds: readonly number[]
+  readonly addBos: boolean
+  readonly addEos: boolean
+  readonly chatTemplate?: string
+}
+
 /**
  * `config`: the file's metadata by key; arrays may be anything that can be iterated.
  * @throws TOKENIZER_UNSUPPORTED (another tokenizer model or an unknown pre-tokenizer, by name), FORMAT_INVALID
  */
 export function loadGgufTokenizer(config: JsonObject): Tokenizer {
+  const v = readGgufVocabulary(config)
+  return new BpeTokenizer(v.json, {
+    where: 'GGUF metadata',
+    added: v.added,
+    frame: () => ({
+      before: v.addBos && v.bosId !== undefined ? [v.bosId] : [],
+      after: v.addEos && v.eosId !== undefined ? [v.eosId] : [],
+    }),
+    eosIds: v.eosIds,
+    ...(v.bosId === undefined ? {} : { bosId: v.bosId }),
+    ...(v.chatTemplate === undefined ? {} : { chatTemplate: v.chatTemplate }),
+  })
+}
+
+/** The vocabulary as data, checked. Throws as loadGgufTokenizer does. */
+export function readGgufVocabulary(config: JsonObject): GgufVocabulary {
   const get = (name: string): JsonValue | undefined => own(config, KEY + name)
   const model = get('model')
   if (model !== 'llama' && model !== 'gpt2')
     unsupported(`tokenizer model "${String(model)}" is not implemented`, `${KEY}model`)
-  const tokens = list(get('tokens'), 'tokens', isString)
-  if (tokens.length > MAX_VOCABULARY)
-    malformed('vocabulary is too large', `${KEY}tokens`, { expected: MAX_VOCABULARY, got: tokens.length })
-  if (new Set(tokens).size !== tokens.length)
-    malformed('two ids have the same token', `${KEY}tokens`, { got: tokens.find((t, i) => tokens.indexOf(t) !== i) })
-  const types = get('token_type') === undefined ? tokens.map(() => 1) : list(get('token_type'), 'token_type', isNumber)
-  if (types.length !== tokens.length)
-    malformed('not one type for every token', `${KEY}token_type`, { expected: tokens.length, got: types.length })
-  const meta: Metadata = { tokens, types, get }
+  const meta: Metadata = { ...readTokens(get), get }
   const spm = model === 'llama'
   const json = spm ? sentencePiece(meta) : bytePairs(meta)
   const pre = spm ? undefined : PRE_TOKENIZERS.get(String(get('pre') ?? 'default'))
   // Without a key of their own, "llama" vocabularies have BOS 1 and EOS 2.
   const bos = idAt(meta, 'bos_token_id') ?? (spm ? 1 : undefined)
   const eos = idAt(meta, 'eos_token_id') ?? (spm ? 2 : undefined)
-  const addBos = flag(meta, 'add_bos_token', spm || (pre?.addBos ?? false))
-  const addEos = flag(meta, 'add_eos_token', false)
   const added = addedTokens(meta, String(own(config, 'general.name') ?? ''))
   // Where a turn ends with <|return|>, <|end|> ends only a part of it.
   const parts = added.some((t) => t.content === '<|return|>')
   const ends = added.filter((t) => END_TOKENS.has(t.content) && !(parts && t.content === '<|end|>')).map((t) => t.id)
   const more = ['eot_token_id', 'eom_token_id'].map((name) => idAt(meta, name))
   const template = own(config, 'tokenizer.chat_template')
-  return new BpeTokenizer(json, {
-    where: 'GGUF metadata',
+  return {
+    json,
+    tokens: meta.tokens,
     added,
-    frame: () => ({
-      before: addBos && bos !== undefined ? [bos] : [],
-      after: addEos && eos !== undefined ? [eos] : [],
-    }),
+    eosIds: [...new Set([eos, ...more, ...ends].filter((id) => id !== undefined))],
+    addBos: flag(meta, 'add_bos_token', spm || (pre?.addBos ?? false)),
+    addEos: flag(meta, 'add_eos_token', false),
     ...(bos === undefined ? {} : { bosId: bos }),
-    eosIds: [eos, ...more, ...ends].filter((id) => id !== undefined),
+    ...(eos === undefined ? {} : { eosId: eos }),
     ...(typeof template === 'string' && template !== '' ? { chatTemplate: template } : {}),
-  })
+  }
+}
+
+function readTokens(get: Metadata['get']): { tokens: string[]; types: number[] } {
+  const tokens = list(get('tokens'), 'tokens', isString)
+  if (tokens.length > MAX_VOCABULARY)
+    malformed('vocabulary is too large', `${KEY}tokens`, { expected: MAX_VOCABULARY, got: tokens.length })
+  const seen = new Set<string>()
+  for (const token of tokens) {
+    if (seen.has(token)) malformed('two ids have the same token', `${KEY}tokens`, { got: token })
+    seen.add(token)
+  }
+  const types = get('token_type') === undefined ? tokens.map(() => 1) : list(get('token_type'), 'token_type', isNumber)
+  if (types.length !== tokens.length)
+    malformed('not one type for every token', `${KEY}token_type`, { expected: tokens.length, got: types.length })
+  return { tokens, types }
 }
 
 const isString = (v: unknown): v is string => typeof v === 'string'
@@ -174,7 +210,8 @@ function bytePairs(meta: Metadata): JsonObject {
     normalizer: null,
     pre_tokenizer: { type: 'Sequence', pretokenizers: [...pre.patterns.map(isolated), byteLevel] },
     post_processor: null,
-    decoder: { type: 'ByteLevel' },
+    // All fields, as the Rust library wants them.
+    decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
     model: {
       type: 'BPE',
       unk_token: null,

@@ -55,6 +55,9 @@ describe.each(TYPES)('%s', (type) => {
           const panels = new Uint8Array(codec.byteLength(rows, cols)).fill(0xa5)
           const repack = type === 'Q4_0' ? repackQ4_0ToPanel : repackQ8_0ToPanel
           repack(bytes, rows, cols, panels, bigEndian)
+          const clean = new Uint8Array(panels.length)
+          repack(bytes, rows, cols, clean, bigEndian)
+          expect(Buffer.compare(panels, clean)).toBe(0)
           const actual = new Float32Array(rows * cols)
           codec.decode(panels, rows, cols, actual)
           expect(actual).toEqual(expected)

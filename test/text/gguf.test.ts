@@ -2,6 +2,8 @@ import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import type { JsonObject } from '#sluice/base/json.js'
 import { loadGgufTokenizer } from '#sluice/text/gguf.js'
+import { ggufTokenizerFiles } from '#sluice/text/gguf-files.js'
+import { loadHfTokenizer } from '#sluice/text/hf.js'
 import { deriveMerges } from '#sluice/text/merges.js'
 import { data, dataTest } from '../data.ts'
 import { byteLevelJson } from './fixtures.ts'
@@ -11,9 +13,13 @@ interface Golden {
   cases: { text: string; plain: number[]; with_special: number[] }[]
 }
 
+const asFiles = (config: JsonObject) =>
+  loadHfTokenizer(new Map([...ggufTokenizerFiles(config)].map(([name, bytes]) => [name, async () => bytes])))
+
 for (const name of ['phi-3', 'gpt-2', 'qwen2'])
-  dataTest(`${name}: ids of llama.cpp`, () => {
-    const t = loadGgufTokenizer(readGgufMetadata(data('tokenizers', `ggml-vocab-${name}.gguf`)))
+  dataTest(`${name}: ids of llama.cpp, also through files`, async () => {
+    const config = readGgufMetadata(data('tokenizers', `ggml-vocab-${name}.gguf`))
+    const t = loadGgufTokenizer(config)
     // llama.cpp's own test file: texts by a separator line, ids a line.
     const base = data('tokenizers', `ggml-vocab-${name}.gguf`)
     const texts = readFileSync(`${base}.inp`, 'utf8').split('\n__ggml_vocab_test__\n')
@@ -23,6 +29,8 @@ for (const name of ['phi-3', 'gpt-2', 'qwen2'])
       const ids = (lines[i] ?? '').split(' ').filter(Boolean).map(Number)
       expect(t.encode(text, { addSpecial: false, parseSpecial: false }), JSON.stringify(text)).toEqual(ids)
     }
+    const same = await asFiles(config)
+    expect([same.bosId, same.eosIds, same.chatTemplate]).toEqual([t.bosId, t.eosIds, t.chatTemplate])
     const { cases } = JSON.parse(readFileSync(data('tokenizers', `${name}.json`), 'utf8')) as Golden
     for (const c of cases) {
       expect(t.encode(c.text, { addSpecial: false, parseSpecial: false }), JSON.stringify(c.text)).toEqual(c.plain)
@@ -33,6 +41,7 @@ for (const name of ['phi-3', 'gpt-2', 'qwen2'])
       const expected = ordinary ? c.plain : c.with_special.slice(doubled ? 1 : 0)
       expect(t.encode(c.text), JSON.stringify(c.text)).toEqual(expected)
       // SentencePiece writes a space as "▁" and cannot tell the two apart.
+      expect(same.encode(c.text), JSON.stringify(c.text)).toEqual(expected)
       expect(t.decode(c.plain)).toBe(name === 'phi-3' ? c.text.replaceAll('▁', ' ') : c.text)
     }
   })
@@ -100,12 +109,16 @@ describe('a small SentencePiece vocabulary', () => {
     expect(t.encode('abb a').map((id) => t.idToToken(id))).toEqual(['<s>', '▁ab', 'b', '▁a'])
   })
 
-  test('follows the switches of the file', () => {
-    const ids = (extra: JsonObject) => loadGgufTokenizer(spm(extra)).encode('ab')
-    expect(ids({})).toEqual([1, 8])
-    expect(ids({ 'tokenizer.ggml.add_bos_token': false })).toEqual([8])
-    expect(ids({ 'tokenizer.ggml.add_eos_token': true })).toEqual([1, 8, 2])
-    expect(ids({ 'tokenizer.ggml.add_space_prefix': false })).toEqual([1, 6])
+  test('follows the switches of the file, also through files', async () => {
+    const ids = async (extra: JsonObject) => {
+      const direct = loadGgufTokenizer(spm(extra)).encode('ab')
+      expect((await asFiles(spm(extra))).encode('ab')).toEqual(direct)
+      return direct
+    }
+    expect(await ids({})).toEqual([1, 8])
+    expect(await ids({ 'tokenizer.ggml.add_bos_token': false })).toEqual([8])
+    expect(await ids({ 'tokenizer.ggml.add_eos_token': true })).toEqual([1, 8, 2])
+    expect(await ids({ 'tokenizer.ggml.add_space_prefix': false })).toEqual([1, 6])
     expect(loadGgufTokenizer(spm({ 'tokenizer.ggml.add_space_prefix': false })).decode([8])).toBe(' ab')
   })
 

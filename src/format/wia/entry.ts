@@ -4,24 +4,13 @@ import type { TensorRecord } from './tensorfield.ts'
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] }
 
-/** `ranges` in row order; `hashed` false leaves out what nobody is to check. */
+/** `hashed` false leaves out what nobody is to check. */
 export function tensorEntry(
   r: TensorRecord,
-  ranges: readonly {
-    readonly source: number
-    readonly offset: number
-    readonly length: number
-    readonly rows: number
-  }[],
+  segments: readonly Segment[],
   pages: PageTable | undefined,
   hashed: boolean,
 ): TensorEntry {
-  let rowStart = 0
-  const segments = ranges.map(({ source, offset, length, rows }): Segment => {
-    const segment = { source, offset, length, rowStart, rows }
-    rowStart += rows
-    return segment
-  })
   const entry: Writable<TensorEntry> = {
     name: r.name,
     shape: r.shape,

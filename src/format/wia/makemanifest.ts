@@ -83,7 +83,7 @@ function tensorField(t: PlacedTensor, done: Finished | undefined): JsonObject {
   const base: JsonObject = { dtype: t.dtype, shape: [...t.shape] }
   if (t.alias !== undefined) return { ...base, alias: t.alias }
   if (done === undefined) return invalid('tensor was not put', `tensor ${t.name}`)
-  base.layout = t.layout
+  if (t.layout !== 'row-major') base.layout = t.layout
   base.checksum = `sha256:${done.checksum}`
   if (t.strides !== undefined && t.layout === 'row-major') base.strides = [...t.strides]
   const quant = writeQuant(t.encoding, t.linear)
@@ -92,9 +92,15 @@ function tensorField(t: PlacedTensor, done: Finished | undefined): JsonObject {
   base.length = t.length
   base.page_first = t.pageFirst!
   base.page_rows = t.pageRows!
-  if (t.ranges.length > 1) return { ...base, segments: t.ranges.map((r): JsonValue => ({ ...r })) }
-  const { shard, offset } = t.ranges[0]!
-  return { ...base, shard, offset }
+  if (t.ranges.length > 1)
+    return {
+      ...base,
+      segments: t.ranges.map(
+        ({ source, offset, length, rows }): JsonValue => ({ shard: source, offset, length, rows }),
+      ),
+    }
+  const { source, offset } = t.ranges[0]!
+  return { ...base, shard: source, offset }
 }
 
 function requiredExtensions(plan: PackagePlan): string[] {

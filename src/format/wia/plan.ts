@@ -99,7 +99,7 @@ function checkPlanned(t: PlannedTensor): PlacedTensor {
   const base = { name: t.name, dtype, shape: t.shape, rows, cols, encoding, linear: t.linear, layout, strides }
   const none = { ranges: [], pageFirst: undefined, pageRows: undefined }
   if (t.aliasOf !== undefined) return { ...base, ...none, length: 0, alias: t.aliasOf, isInline: false }
-  const length = expectedLength(base, where)
+  const length = expectedLength(t.shape, rows, cols, encoding, strides, where)
   if (length !== t.byteLength)
     invalid('planned length is not what dtype, shape and encoding take', where, { expected: length, got: t.byteLength })
   const isInline = t.inline === true || length === 0
@@ -134,14 +134,14 @@ function place(t: PlacedTensor, shards: number[], pageRows: number, options: Pla
   const cap = roundDown(options.maxShardBytes, fmt.PAGE_ALIGN)
   const fits = (length: number, align: number): boolean =>
     shards.length > 0 && addSafe(roundUp(shards.at(-1)!, align), length, t.name) <= cap
-  const append = (length: number, rows: number, align: number): StoredRange => {
+  const append = (length: number, rowStart: number, rows: number, align: number): StoredRange => {
     if (!fits(length, align)) shards.push(0)
-    const shard = shards.length - 1
-    const offset = roundUp(shards[shard]!, align)
-    shards[shard] = offset + length
-    return { shard, offset, length, rows }
+    const source = shards.length - 1
+    const offset = roundUp(shards[source]!, align)
+    shards[source] = offset + length
+    return { source, offset, length, rowStart, rows }
   }
-  if (t.length <= cap) return [append(t.length, t.rows, fmt.alignmentOf(t.length))]
+  if (t.length <= cap) return [append(t.length, 0, t.rows, fmt.alignmentOf(t.length))]
   const pageLength = encodedBytes(t.encoding, pageRows, t.cols)
   if (t.strides !== undefined || t.layout !== 'row-major' || pageRows >= t.rows || pageLength > cap)
     throw new ConversionError('REQUEST_INVALID', {
@@ -157,7 +157,7 @@ function place(t: PlacedTensor, shards: number[], pageRows: number, options: Pla
     const rows = Math.min(rowsPerShard, t.rows - row)
     // A split tensor begins a shard, so that all its segments but the last fill theirs.
     if (row === 0 && shards.length > 0 && shards.at(-1)! > 0) shards.push(0)
-    ranges.push(append(encodedBytes(t.encoding, rows, t.cols), rows, fmt.PAGE_ALIGN))
+    ranges.push(append(encodedBytes(t.encoding, rows, t.cols), row, rows, fmt.PAGE_ALIGN))
   }
   return ranges
 }

@@ -13,7 +13,7 @@ export function storageOrder(records: Iterable<TensorRecord>): TensorRecord[] {
 }
 
 function compareRanges(a: StoredRange, b: StoredRange): number {
-  return a.shard - b.shard || a.offset - b.offset
+  return a.source - b.source || a.offset - b.offset
 }
 
 /** Every range inside its shard and aligned; no two overlap. */
@@ -30,14 +30,14 @@ export function checkRanges(ordered: readonly TensorRecord[], shards: readonly S
     const align = r.ranges.length > 1 ? fmt.PAGE_ALIGN : fmt.alignmentOf(range.length)
     if (range.offset % align !== 0)
       invalid('offset is not aligned', where, { expected: `a multiple of ${align}`, got: range.offset })
-    const end = ends[range.shard]!
+    const end = ends[range.source]!
     if (range.offset < end)
       invalid('tensors overlap', where, {
-        expected: `offset ≥ ${end}, after ${owners[range.shard]}`,
+        expected: `offset ≥ ${end}, after ${owners[range.source]}`,
         got: range.offset,
       })
-    ends[range.shard] = range.offset + range.length
-    owners[range.shard] = r.name
+    ends[range.source] = range.offset + range.length
+    owners[range.source] = r.name
   }
   if (sweep === undefined) for (const r of ordered) one(r, r.ranges[0]!)
   else for (const { r, range } of sweep) one(r, range)
@@ -49,9 +49,9 @@ export function checkInside(records: Iterable<TensorRecord>, shards: readonly Sh
     let before: StoredRange | undefined
     for (const range of r.ranges) {
       const where = `${manifest}, tensor ${r.name}`
-      const shard = shards[range.shard]
+      const shard = shards[range.source]
       if (shard === undefined)
-        invalid('tensor names a shard that is not listed', where, { expected: `< ${shards.length}`, got: range.shard })
+        invalid('tensor names a shard that is not listed', where, { expected: `< ${shards.length}`, got: range.source })
       if (range.offset > shard.bytes || range.length > shard.bytes - range.offset)
         invalid('tensor reaches past the end of its shard', where, {
           expected: `≤ ${shard.bytes} bytes of ${shard.file}`,

@@ -212,19 +212,11 @@ function entries(
   const hashed = verify !== 'off'
   for (const r of ordered) {
     const pages = table && new TensorPages(table, r.pageFirst!, r.pageRows!, Math.ceil(r.rows / r.pageRows!))
-    map.set(
-      r.name,
-      tensorEntry(
-        r,
-        r.ranges.map((g) => ({ ...g, source: g.shard })),
-        pages,
-        hashed,
-      ),
-    )
+    map.set(r.name, tensorEntry(r, r.ranges, pages, hashed))
   }
   for (const [name, offset] of inline) {
     const r = records.get(name)!
-    const range = { source: shards, offset, length: r.length, rows: r.rows }
+    const range = { source: shards, offset, length: r.length, rowStart: 0, rows: r.rows }
     map.set(name, tensorEntry(r, r.length === 0 ? [] : [range], undefined, hashed))
   }
   for (const r of records.values())

@@ -6,20 +6,15 @@ import { MAX_NAME_LENGTH, MAX_RANK } from '../../base/limits.ts'
 import { addSafe, elementCount, mulSafe } from '../../base/shape.ts'
 import { encodedBytes } from '../../quant/codec.ts'
 import { PANEL_ROWS } from '../../quant/scheme.ts'
-import { matrixView } from '../matrixview.ts'
+import type { Segment } from '../reader.ts'
 import { decodeInline } from './inline.ts'
 import * as fmt from './layout.ts'
 import { type Linear, readQuant } from './quantfield.ts'
 import { invalid, tooMany, unsupported } from './refuse.ts'
 import { asLayout, channelsLastStrides, checkDisjoint, type Layout, spannedElements } from './strides.ts'
 
-/** Where bytes lie, before shards are opened. */
-export interface StoredRange {
-  readonly shard: number
-  readonly offset: number
-  readonly length: number
-  readonly rows: number
-}
+/** A segment whose source is the number of its shard: shards are the first sources of a reader. */
+export type StoredRange = Segment
 
 /** A tensor as the manifest has it, checked by itself. Exactly one of ranges, inline, alias is set. */
 export interface TensorRecord {
@@ -67,15 +62,22 @@ export function checkTensorName(name: string, where: string): void {
 
 /** Stored bytes that shape and encoding give; strides add holes. */
 export function expectedLength(
-  r: Pick<TensorRecord, 'shape' | 'encoding' | 'strides' | 'rows' | 'cols'>,
+  shape: readonly number[],
+  rows: number,
+  cols: number,
+  encoding: fmt.StoredEncoding,
+  strides: readonly number[] | undefined,
   where: string,
 ): number {
-  if (r.strides !== undefined && r.encoding.kind === 'plain')
-    return mulSafe(spannedElements(r.shape, r.strides, where), DTYPE_BYTES[r.encoding.dtype], where)
-  return encodedBytes(r.encoding, r.rows, r.cols)
+  if (strides !== undefined && encoding.kind === 'plain')
+    return mulSafe(spannedElements(shape, strides, where), DTYPE_BYTES[encoding.dtype], where)
+  return encodedBytes(encoding, rows, cols)
 }
 
-/** Checks one entry. `extensions` are those the package requires. */
+/**
+ * Checks one entry. `extensions` are those the package requires. Written without spreads and closures: an index may have
+ * 100,000 entries, and copies of objects were most of the time it took to open one.
+ */
 export function readTensor(
   name: string,
   value: JsonValue | undefined,
@@ -85,57 +87,92 @@ export function readTensor(
   const where = `${manifest}, tensor ${name}`
   checkTensorName(name, where)
   if (!isJsonObject(value)) invalid('tensor is not an object', where)
-  for (const key in value) if (!KEYS.has(key)) unsupported('unknown field of a tensor', where, key)
   const f = value
+  const kind = kindOf(f)
+  checkKeys(f, kind, where)
   const shape = readShape(f.shape, where)
   const dtype = readDtype(f.dtype, extensions, where)
-  const { rows, cols } = matrixView(shape, where)
-  const kind =
-    f.alias !== undefined
-      ? 'alias'
-      : f.inline !== undefined
-        ? 'inline'
-        : f.segments !== undefined
-          ? 'segments'
-          : 'range'
-  const allowed = KINDS[kind]
-  for (const key in f)
-    if (!allowed.has(key))
-      invalid(`a tensor stored as ${kind} has a field that does not belong there`, where, { got: key })
-
+  const cols = shape.length === 0 ? 1 : shape[shape.length - 1]!
+  const rows = rowsOf(shape, where)
   let encoding: TensorRecord['encoding'] = plainEncoding(dtype)
   let linear: Linear | undefined
   if (f.quant !== undefined) {
     if (!isJsonObject(f.quant)) invalid("field 'quant' is not an object", where)
-    ;({ encoding, linear } = { linear: undefined, ...readQuant(f.quant, dtype, shape, where) })
+    const quant = readQuant(f.quant, dtype, shape, where)
+    encoding = quant.encoding
+    linear = quant.linear
     if (encoding.kind === 'panel' && !extensions.has(fmt.BLOCK_QUANT))
       invalid('block quantization without its extension in extensionsRequired', where, { expected: fmt.BLOCK_QUANT })
   }
   const layout = f.layout === undefined ? 'row-major' : asLayout(f.layout, where)
   const strides = readStrides(f.strides, layout, shape, encoding, where)
-  const base = { name, dtype, shape, rows, cols, encoding, linear, layout, strides }
-  if (kind === 'alias') {
-    if (typeof f.alias !== 'string') invalid("field 'alias' is not a name", where)
-    return {
-      ...base,
-      length: 0,
-      checksum: '',
-      ranges: [],
-      pageFirst: undefined,
-      pageRows: undefined,
-      inline: undefined,
-      alias: f.alias,
-    }
-  }
-  const length = expectedLength(base, where)
-  const checksum = f.checksum
-  if (typeof checksum !== 'string' || !CHECKSUM.test(checksum))
-    invalid('checksum is missing or not "sha256:" and 64 lower-case hexadecimal digits', where, { got: checksum })
+  const alias = kind === 'alias' ? readAlias(f.alias, where) : undefined
+  const length = alias === undefined ? expectedLength(shape, rows, cols, encoding, strides, where) : 0
   const inline = kind === 'inline' ? decodeInline(f.inline, length, where) : undefined
-  const ranges = inline === undefined ? readRanges(f, kind, { rows, length, encoding, strides, layout }, where) : []
-  const pageFirst = optionalCount(f.page_first, 'page_first', where)
-  const pageRows = optionalCount(f.page_rows, 'page_rows', where)
-  return { ...base, length, checksum: checksum.slice(7), ranges, pageFirst, pageRows, inline, alias: undefined }
+  const contiguous = strides === undefined && layout === 'row-major'
+  return {
+    name,
+    dtype,
+    shape,
+    rows,
+    cols,
+    encoding,
+    linear,
+    layout,
+    strides,
+    length,
+    checksum: alias === undefined ? readChecksum(f.checksum, where) : '',
+    ranges:
+      kind === 'range'
+        ? readRange(f, rows, length, where)
+        : kind === 'segments'
+          ? readSegments(f, rows, length, encoding, contiguous, where)
+          : NO_RANGES,
+    pageFirst: optionalCount(f.page_first, 'page_first', where),
+    pageRows: optionalCount(f.page_rows, 'page_rows', where),
+    inline,
+    alias,
+  }
+}
+
+type Kind = keyof typeof KINDS
+const NO_RANGES: readonly StoredRange[] = []
+
+function kindOf(f: JsonObject): Kind {
+  if (f.alias !== undefined) return 'alias'
+  if (f.inline !== undefined) return 'inline'
+  return f.segments !== undefined ? 'segments' : 'range'
+}
+
+function checkKeys(f: JsonObject, kind: Kind, where: string): void {
+  const allowed = KINDS[kind]
+  for (const key in f)
+    if (!allowed.has(key)) {
+      if (!KEYS.has(key)) unsupported('unknown field of a tensor', where, key)
+      invalid(`a tensor stored as ${kind} has a field that does not belong there`, where, { got: key })
+    }
+}
+
+function readAlias(value: JsonValue | undefined, where: string): string {
+  if (typeof value !== 'string') invalid("field 'alias' is not a name", where)
+  return value
+}
+
+function readChecksum(value: JsonValue | undefined, where: string): string {
+  if (typeof value !== 'string' || !CHECKSUM.test(value))
+    invalid('checksum is missing or not "sha256:" and 64 lower-case hexadecimal digits', where, { got: value })
+  return value.slice(7)
+}
+
+/** Rows of the matrix view (see matrixview.ts), without copying the shape. */
+function rowsOf(shape: readonly number[], where: string): number {
+  let rows = 1
+  let zero = false
+  for (let k = 0; k < shape.length - 1; k++) {
+    if (shape[k] === 0) zero = true
+    else rows = mulSafe(rows, shape[k]!, where)
+  }
+  return zero ? 0 : rows
 }
 
 const KINDS = {
@@ -210,44 +247,56 @@ export function readStrides(
   return strides
 }
 
-type Extent = Pick<TensorRecord, 'rows' | 'length' | 'encoding' | 'strides' | 'layout'>
-
-function readRanges(f: JsonObject, kind: string, t: Extent, where: string): StoredRange[] {
-  const length = count(f.length, 'length', where)
-  if (length !== t.length)
-    invalid('length is not what dtype, shape and encoding take', where, { expected: t.length, got: length })
+function checkLength(value: JsonValue | undefined, expected: number, where: string): void {
+  const length = count(value, 'length', where)
+  if (length !== expected)
+    invalid('length is not what dtype, shape and encoding take', where, { expected, got: length })
   if (length === 0)
     invalid('a tensor without bytes is stored in a shard', where, { remedy: 'It belongs inline, as "".' })
-  if (kind === 'range')
-    return [{ shard: count(f.shard, 'shard', where), offset: count(f.offset, 'offset', where), length, rows: t.rows }]
-  return readSegments(f.segments, t, where)
 }
 
-function readSegments(value: JsonValue | undefined, t: Extent, where: string): StoredRange[] {
-  if (!Array.isArray(value) || value.length < 2) invalid('segments are not an array of two or more', where)
-  if (t.strides !== undefined || t.layout !== 'row-major')
-    invalid('only a contiguous row-major tensor has segments', where)
-  const group = t.encoding.kind === 'panel' ? PANEL_ROWS : 1
-  const perGroup = t.length / Math.ceil(t.rows / group)
-  let rows = 0
-  const ranges = value.map((s, i): StoredRange => {
+function readRange(f: JsonObject, rows: number, length: number, where: string): StoredRange[] {
+  checkLength(f.length, length, where)
+  return [
+    { source: count(f.shard, 'shard', where), offset: count(f.offset, 'offset', where), length, rowStart: 0, rows },
+  ]
+}
+
+function readSegments(
+  f: JsonObject,
+  rows: number,
+  length: number,
+  encoding: fmt.StoredEncoding,
+  contiguous: boolean,
+  where: string,
+): StoredRange[] {
+  checkLength(f.length, length, where)
+  const list = f.segments
+  if (!Array.isArray(list) || list.length < 2) invalid('segments are not an array of two or more', where)
+  if (!contiguous) invalid('only a contiguous row-major tensor has segments', where)
+  const group = encoding.kind === 'panel' ? PANEL_ROWS : 1
+  const perGroup = length / Math.ceil(rows / group)
+  let rowStart = 0
+  const ranges = list.map((s, i): StoredRange => {
     const at = `${where}, segments[${i}]`
     if (!isJsonObject(s)) invalid('segment is not an object', at)
     for (const key of Object.keys(s)) if (!SEGMENT_KEYS.has(key)) unsupported('unknown field of a segment', at, key)
     const range = {
-      shard: count(s.shard, 'shard', at),
+      source: count(s.shard, 'shard', at),
       offset: count(s.offset, 'offset', at),
       length: count(s.length, 'length', at),
+      rowStart,
       rows: count(s.rows, 'rows', at),
     }
-    if (range.rows === 0 || (i < value.length - 1 && range.rows % PANEL_ROWS !== 0))
+    if (range.rows === 0 || (i < list.length - 1 && range.rows % PANEL_ROWS !== 0))
       invalid('segment is not a multiple of 16 rows', at, { got: range.rows })
     const expected = mulSafe(Math.ceil(range.rows / group), perGroup, at)
     if (range.length !== expected)
       invalid('segment length is not that of its rows', at, { expected, got: range.length })
-    rows = addSafe(rows, range.rows, at)
+    rowStart = addSafe(rowStart, range.rows, at)
     return range
   })
-  if (rows !== t.rows) invalid('segments do not cover the rows of the tensor', where, { expected: t.rows, got: rows })
+  if (rowStart !== rows)
+    invalid('segments do not cover the rows of the tensor', where, { expected: rows, got: rowStart })
   return ranges
 }

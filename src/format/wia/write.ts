@@ -173,7 +173,7 @@ class WiaWriter implements ModelWriter {
       for (let at = 0; at < chunk.byteLength; ) {
         if (filled === segmentEnd) {
           const range = t.ranges[++segment]!
-          await this.#seek(range.shard, range.offset)
+          await this.#seek(range.source, range.offset)
           segmentEnd += range.length
         }
         // Segments end where pages end, so the page boundary is never past the segment's.

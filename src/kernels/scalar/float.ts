@@ -39,9 +39,10 @@ export function floatToHalf(value: number): number {
 export function e4m3ToFloat(byte: number): number {
   const exponent = (byte >> 3) & 15
   const fraction = byte & 7
-  const sign = byte & 0x80 ? -1 : 1
+  const sign = (byte & 0x80) << 24
   if ((byte & 0x7f) === 0x7f) return Number.NaN
-  return exponent === 0 ? sign * fraction * 2 ** -9 : sign * (8 + fraction) * 2 ** (exponent - 10)
+  if (exponent === 0) return (sign === 0 ? 1 : -1) * fraction * 2 ** -9
+  return fromBits(sign | ((exponent + 120) << 23) | (fraction << 20))
 }
 
 /** OCP FP8 E5M2: the upper byte of a binary16. */

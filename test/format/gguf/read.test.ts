@@ -1,4 +1,4 @@
-import { copyFileSync, readdirSync, readFileSync } from 'node:fs'
+import { copyFileSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { gguf as oracle } from '@huggingface/gguf'
 import { expect, test } from 'vitest'
@@ -220,17 +220,12 @@ dataTest('block sizes are those of the blocks ggml wrote', async () => {
   await blocks.close()
 })
 
-dataTest('a vocabulary of 152,000 tokens opens fast and within bounded reads', async () => {
+dataTest('a vocabulary of 152,000 tokens is read once and nothing after it', async () => {
   const path = data('tokenizers/ggml-vocab-qwen2.gguf')
-  await (await openGguf(path)).close() // what is timed is compiled
-  const times: number[] = []
-  for (let i = 0; i < 5; i++) {
-    const started = performance.now()
-    const reader = await openGguf(path)
-    times.push(performance.now() - started)
-    await reader.close()
-  }
-  expect(Math.min(...times)).toBeLessThan(50)
+  const reader = await openGguf(path)
+  // Header reads grow in steps: at most the header and as much again.
+  expect(reader.bytesRead).toBeLessThanOrEqual(2 * statSync(path).size)
+  await reader.close()
 })
 
 dataTest('a copy under the same name has the same identity', async () => {

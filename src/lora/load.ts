@@ -1,0 +1,111 @@
+// Reads a PEFT adapter and matches it with a model. Zero matches is an error; partial matches too, unless allowed.
+import { readFile, stat } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { ModelFormatError, SourceError } from '../base/errors.ts'
+import { parseJsonObject } from '../base/json.ts'
+import type { ModelReader } from '../format/reader.ts'
+import { openSafetensors } from '../format/safetensors/read.ts'
+import type { Graph } from '../graph/graph.ts'
+import type { LoraPair, MatchReport } from './adapter.ts'
+import { parseLoraConfig } from './config.ts'
+import { groupTensors, matchAdapter } from './match.ts'
+
+/** adapter_config.json of real adapters is about 1 KB. */
+const MAX_CONFIG_BYTES = 1024 * 1024
+
+export interface AdapterOptions {
+  /** Accept modules that match nothing, and targeted modules without tensors. */
+  readonly allowPartial?: boolean
+}
+
+export interface LoadedAdapter {
+  readonly name: string
+  readonly path: string
+  readonly reader: ModelReader
+  readonly pairs: readonly LoraPair[]
+  readonly report: MatchReport
+}
+
+/** Throws ADAPTER_INVALID, ADAPTER_UNSUPPORTED, ADAPTER_NO_MATCH, ADAPTER_PARTIAL, and what opening safetensors throws. */
+export async function loadAdapter(path: string, graph: Graph, options: AdapterOptions = {}): Promise<LoadedAdapter> {
+  const config = parseLoraConfig(await readConfig(path), join(path, 'adapter_config.json'))
+  const weights = join(path, 'adapter_model.safetensors')
+  const reader = await openWeights(path, weights)
+  try {
+    const { pairs, report } = matchAdapter(groupTensors(reader.tensors.values(), weights), config, graph, weights)
+    check(path, report, options.allowPartial === true)
+    return { name: basename(path), path, reader, pairs, report }
+  } catch (err) {
+    await reader.close()
+    throw err
+  }
+}
+
+async function readConfig(path: string) {
+  const file = join(path, 'adapter_config.json')
+  try {
+    const { size } = await stat(file)
+    if (size > MAX_CONFIG_BYTES)
+      throw new ModelFormatError('FORMAT_LIMIT', {
+        what: 'adapter configuration is too large',
+        where: file,
+        expected: `≤ ${MAX_CONFIG_BYTES}`,
+        got: size,
+      })
+    return parseJsonObject(await readFile(file), { where: file, maxBytes: MAX_CONFIG_BYTES })
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code
+    if (code !== 'ENOENT' && code !== 'ENOTDIR' && code !== 'EACCES' && code !== 'EISDIR') throw cause
+    throw new SourceError('SOURCE_IO', {
+      what: 'adapter cannot be read',
+      where: file,
+      got: code,
+      remedy: 'Give the folder that holds adapter_config.json and adapter_model.safetensors.',
+      cause,
+    })
+  }
+}
+
+async function openWeights(path: string, weights: string): Promise<ModelReader> {
+  try {
+    return await openSafetensors(weights)
+  } catch (err) {
+    const pickled = await stat(join(path, 'adapter_model.bin')).catch(() => undefined)
+    if (pickled === undefined) throw err
+    throw new ModelFormatError('ADAPTER_UNSUPPORTED', {
+      what: 'adapter is stored as adapter_model.bin, which is not read yet',
+      where: path,
+      expected: 'adapter_model.safetensors',
+      got: 'adapter_model.bin',
+      cause: err,
+    })
+  }
+}
+
+function list(names: readonly string[]): string {
+  return names.length <= 5 ? names.join(', ') : `${names.slice(0, 5).join(', ')} and ${names.length - 5} more`
+}
+
+function check(path: string, r: MatchReport, allowPartial: boolean): void {
+  if (r.matched.length === 0)
+    throw new ModelFormatError('ADAPTER_NO_MATCH', {
+      what: 'adapter matches no module of the model',
+      where: path,
+      got: list(r.unmatched) || 'no modules',
+      remedy: 'It was made for another architecture.',
+      details: { ...r },
+    })
+  if ((r.unmatched.length > 0 || r.missing.length > 0) && !allowPartial)
+    throw new ModelFormatError('ADAPTER_PARTIAL', {
+      what: `adapter matches ${r.matched.length} modules only in part`,
+      where: path,
+      got: [
+        r.unmatched.length > 0 ? `in the adapter, not in the model or not targeted: ${list(r.unmatched)}` : '',
+        r.missing.length > 0 ? `targeted, without tensors: ${list(r.missing)}` : '',
+      ]
+        .filter(Boolean)
+        .join('; '),
+      remedy: 'Use --allow-partial (allowPartial) to attach what matches.',
+      details: { ...r },
+    })
+}
