@@ -85,13 +85,13 @@ INLINE float blockSum(const float *x, u32 block) {
 
 // Registers q…q+registers-1 (four rows each) of one panel, `tokenCount` tokens.
 INLINE void panelPass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
-  const u8 *w = pass->w;
+  const u8 *w = pass->w + pass->q * 16; // codes of the first register
   const float *x = (const float *)pass->x;
-  const u32 q = pass->q, blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, xStride = pass->xStride / 4;
+  const u32 blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, xStride = pass->xStride / 4;
   v128 sums[8]; // index register·tokenCount + token
   UNROLLED for (int i = 0; i < registers * tokenCount; i++) sums[i] = zero();
   const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32);
-  const v128 unit = wasm_f32x4_splat(pass->multiplier);
+  const u8 *scales = pass->w + codes + pass->q * (scaleF32 ? 16 : 8);
   const int columns = (int)chunkColumns(encoding);
   ROLLED for (u32 b = 0; b < blocks; b++) {
     v128 parts[8];
@@ -100,7 +100,7 @@ INLINE void panelPass(const int encoding, const int registers, const int tokenCo
     ROLLED for (u32 at = 0; at < codes; at += 64) {
       UNROLLED for (int i = 0; i < registers; i++) {
         v128 code[8];
-        chunkToFloat(encoding, load(w + at + (q + i) * 16), code);
+        chunkToFloat(encoding, load(w + at + i * 16), code);
         UNROLLED for (int c = 0; c < columns; c++) {
           UNROLLED for (int t = 0; t < tokenCount; t++) {
             v128 xc = wasm_v128_load32_splat(xb + t * xStride + c);
@@ -110,25 +110,26 @@ INLINE void panelPass(const int encoding, const int registers, const int tokenCo
       }
       xb += columns;
     }
+    v128 scale[4];
+    loadScales(scales, registers, scaleF32, scale);
     UNROLLED for (int i = 0; i < registers; i++) {
-      v128 scale = loadScales(w + codes, q + i, scaleF32, unit);
       UNROLLED for (int t = 0; t < tokenCount; t++)
-        sums[i * tokenCount + t] = multiplyAdd(scale, parts[i * tokenCount + t], sums[i * tokenCount + t]);
+        sums[i * tokenCount + t] = multiplyAdd(scale[i], parts[i * tokenCount + t], sums[i * tokenCount + t]);
     }
     if (encoding == INT4M) {
+      loadScales(scales + scaleBytes(scaleF32), registers, scaleF32, scale);
       UNROLLED for (int t = 0; t < tokenCount; t++) {
         v128 total = wasm_f32x4_splat(blockSum(x + t * xStride + b * block, block));
-        UNROLLED for (int i = 0; i < registers; i++) {
-          v128 least = loadScales(w + codes + scaleBytes(scaleF32), q + i, scaleF32, unit);
-          sums[i * tokenCount + t] = multiplyAdd(least, total, sums[i * tokenCount + t]);
-        }
+        UNROLLED for (int i = 0; i < registers; i++)
+          sums[i * tokenCount + t] = multiplyAdd(scale[i], total, sums[i * tokenCount + t]);
       }
     }
     w += bytes;
+    scales += bytes;
   }
   UNROLLED for (int i = 0; i < registers; i++) {
     UNROLLED for (int t = 0; t < tokenCount; t++)
-      finishRows(pass->y + t * pass->yStride, q + i, pass->rows, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
+      finishRows(pass->y + t * pass->yStride, pass->q + i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
   }
 }
 
