@@ -40,6 +40,8 @@ INLINE v128 loadHere(const void *p) {
   __asm__ volatile("" : "+r"(p));
   return wasm_v128_load(p);
 }
+// Keeps the loads behind it there: all loads of a pass at once would push its sums out of the registers.
+INLINE void loadsStay(void) { __asm__ volatile("" ::: "memory"); }
 INLINE v128 zero(void) { return wasm_i32x4_const_splat(0); }
 INLINE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 
