@@ -29,12 +29,19 @@ enum { F32, F16, BF16, INT8, INT4, INT4M, NF4, FP8_E4M3, FP8_E5M2 };
 // Constants live in memory (constants.c): V8 builds a vector literal anew in every iteration, a load costs nothing.
 extern const u32 bits0f[4], bits000f[4], bits00f0[4], bits0f00[4], bits00ff[4], bitsff00[4], bits88[4];
 extern const u32 halfKept[4], halfLimit[4], infinity[4];
-extern const float two112[4];
-extern const float nf4Values[16];
+extern const float two112[4], twoMinus112[4];
+extern const float nf4Values[16], nf4Unit[4];
 extern const u8 nf4Bytes[4][16];
 extern const u8 nf4IntegerBytes[2][16];
 
 INLINE v128 load(const void *p) { return wasm_v128_load(p); }
+// A constant that is wanted once a block: loaded there, not kept in a register that the loop over the block then lacks.
+INLINE v128 loadHere(const void *p) {
+  __asm__ volatile("" : "+r"(p));
+  return wasm_v128_load(p);
+}
+// Keeps the loads behind it there: all loads of a pass at once would push its sums out of the registers.
+INLINE void loadsStay(void) { __asm__ volatile("" ::: "memory"); }
 INLINE v128 zero(void) { return wasm_i32x4_const_splat(0); }
 INLINE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 

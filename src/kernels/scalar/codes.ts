@@ -60,13 +60,18 @@ const CODE_VALUE: Partial<Record<ComputeId, (code: number) => number>> = {
   [COMPUTE.fp8_e5m2]: e5m2ToFloat,
 }
 
-/** 16 scales or minima at `address`, times the matrix's multiplier. */
-export function readScales(v: Views, address: number, scaleF32: number, multiplier: number, out: Float32Array): void {
-  for (let r = 0; r < 16; r++) {
-    const s =
+/** 16 scales or minima at `address`. */
+export function readScales(v: Views, address: number, scaleF32: number, out: Float32Array): void {
+  for (let r = 0; r < 16; r++)
+    out[r] =
       scaleF32 === 1 ? v.data.getFloat32(address + r * 4, true) : halfToFloat(v.data.getUint16(address + r * 2, true))
-    out[r] = s * Math.fround(multiplier)
-  }
+}
+
+/** readScales as mat-mul kernels have it: a float16 NaN becomes an infinity of its sign. */
+export function readFactors(v: Views, address: number, scaleF32: number, out: Float32Array): void {
+  readScales(v, address, scaleF32, out)
+  for (let r = 0; r < 16; r++)
+    if (scaleF32 === 0 && Number.isNaN(out[r])) out[r] = v.i8[address + r * 2 + 1]! < 0 ? -Infinity : Infinity
 }
 
 /** Bytes of the codes of a block. */

@@ -1,7 +1,7 @@
 // Mat-mul over float32 activations. Orders: docs/KERNELS.md, "Orders of addition".
 import { blockBytes } from '../compute.ts'
 import { COMPUTE, type ComputeId, type MatrixBlock } from '../kernels.ts'
-import { codeBytes, readCodes, readScales } from './codes.ts'
+import { codeBytes, readCodes, readFactors } from './codes.ts'
 import { bfloatToFloat, halfToFloat } from './float.ts'
 import { sum4, sum8 } from './sum.ts'
 import type { Views } from './views.ts'
@@ -72,9 +72,9 @@ export function matMulPanels(
     for (let b = 0; b < blocks; b++) {
       const at = m.address + (panel * blocks + b) * bytes
       readCodes(v, m.encoding, at, g, codes)
-      readScales(v, at + scaleAt, m.scaleF32, m.multiplier, scales)
+      readFactors(v, at + scaleAt, m.scaleF32, scales)
       const hasMinima = m.encoding === COMPUTE.int4m
-      if (hasMinima) readScales(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, m.multiplier, minima)
+      if (hasMinima) readFactors(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, minima)
       for (let t = 0; t < tokens; t++) {
         const xb = (x >>> 2) + t * xStride + b * g
         const total = hasMinima ? blockSum(v, xb, g) : 0
@@ -90,7 +90,7 @@ export function matMulPanels(
     const rows = Math.min(16, m.rows - panel * 16)
     for (let t = 0; t < tokens; t++)
       for (let r = 0; r < rows; r++)
-        finish(v, (y >>> 2) + t * yStride + panel * 16 + r, accumulate, alpha, sums[t * 16 + r]!)
+        finish(v, (y >>> 2) + t * yStride + panel * 16 + r, accumulate, alpha, f(sums[t * 16 + r]! * f(m.multiplier)))
   }
 }
 
