@@ -61,7 +61,9 @@ const plainRows = Math.floor(bytesOfWeights / (cols * 4))
 const plain = { encoding: COMPUTE.f32, address: weights, rows: plainRows, cols, block: 0, scaleF32: 0, multiplier: 1 }
 const readBytes = plainRows * cols * 4
 const read = (measure(() => kernels.matMul(plain, x, cols, y, plainRows, 1, 0, 1)) * readBytes) / 1e9
-console.log(`${selection.set}, node ${process.version}, one thread, ${options.mib} MiB of weights; float32 read-and-add ${read.toFixed(1)} GB/s`)
+console.log(
+  `${selection.set}, node ${process.version}, one thread, ${options.mib} MiB of weights; float32 read-and-add ${read.toFixed(1)} GB/s`,
+)
 
 const names = Object.keys(COMPUTE).filter((n) => options.only === undefined || options.only.split(',').includes(n))
 for (const name of names) {
@@ -79,7 +81,9 @@ for (const name of names) {
   for (const tokens of options.tokens.split(',').map(Number)) {
     const report = (what, rate) => {
       const gflops = tokens === 1 ? '' : `  ${((rate * rows * cols * tokens * 2) / 1e9).toFixed(1)} GFLOP/s`
-      console.log(`${name.padEnd(9)} ${what.padEnd(8)} tokens ${tokens}  ${((rate * bytes) / 1e9).toFixed(2).padStart(6)} GB/s${gflops}`)
+      console.log(
+        `${name.padEnd(9)} ${what.padEnd(8)} tokens ${tokens}  ${((rate * bytes) / 1e9).toFixed(2).padStart(6)} GB/s${gflops}`,
+      )
     }
     report('matMul', measure(over((p) => kernels.matMul(p, x, cols, y, step, tokens, 0, 1))))
     if (!isPanel(encoding)) continue
