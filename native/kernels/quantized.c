@@ -1,22 +1,6 @@
 // Mat-mul over int8 activations: integer dot products within a block, float32 between blocks. Integers are exact, so scalar,
-// baseline and relaxed give the same bits. Layout of quantized activations: quantizedStride in src/kernels/compute.ts.
-#include "panel.h"
-
-typedef struct {
-  const i8 *codes;   // a byte a column
-  const i16 *pairs;  // the same codes, four columns as (0, 2, 1, 3)
-  const float *scales;
-  const i32 *sums; // of a block's codes
-} Activations;
-
-INLINE u32 quantizedBytes(u32 blocks, u32 block) { return (blocks * (3 * block + 8) + 63) & ~63u; }
-
-INLINE Activations activationsAt(const u8 *p, u32 blocks, u32 block) {
-  const u32 n = blocks * block;
-  const u8 *tail = p + 3 * n;
-  Activations a = {(const i8 *)p, (const i16 *)(p + n), (const float *)tail, (const i32 *)(tail + 4 * blocks)};
-  return a;
-}
+// baseline and relaxed give the same bits.
+#include "tiles.h"
 
 // Blocks whose largest magnitude is below this become zero: 127 / amax would overflow.
 #define SMALLEST_AMAX 0x1p-120f
@@ -43,6 +27,8 @@ EXPORT(quantize)(const float *x, u32 xStride, u32 cols, u32 block, u32 tokens, u
       }
       const i32 total = wasm_i32x4_extract_lane(sum, 0) + wasm_i32x4_extract_lane(sum, 1) + wasm_i32x4_extract_lane(sum, 2) +
                         wasm_i32x4_extract_lane(sum, 3);
+      ((u32 *)a.starts)[b] = ((u32)(-8 * (wasm_i32x4_extract_lane(sum, 0) + wasm_i32x4_extract_lane(sum, 1))) & 0xffff) |
+                             (u32)(-8 * (wasm_i32x4_extract_lane(sum, 2) + wasm_i32x4_extract_lane(sum, 3))) << 16;
       // A NaN fails this comparison only, and still has to show.
       ((float *)a.scales)[b] = amax < SMALLEST_AMAX ? 0.0f : amax / 127.0f;
       ((i32 *)a.sums)[b] = total;
@@ -50,167 +36,149 @@ EXPORT(quantize)(const float *x, u32 xStride, u32 cols, u32 block, u32 tokens, u
   }
 }
 
-INLINE v128 splat4(const void *p) { return wasm_v128_load32_splat(p); }
-INLINE v128 dotAdd(v128 a, v128 b, v128 sum) { return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(a, b)); }
-
-// The dot functions add, for `registers` registers of rows from `w` on and `tokenCount` tokens, a block's integer dot products to
-// dots[register·tokenCount + token]. `stride` is the distance of tokens, in bytes.
+// --- one token: the dot functions give a block's integer dot products with the 16 rows from `w` on, times 256 where they say so
 
 #ifdef RELAXED
 
-// Codes 0…15 are the 7-bit operand. Sixteen-bit sums hold 32 columns: 8 · 2 · 15 · 127 < 2^15.
-INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u32 block, const i8 *codes, u32 stride, v128 *dots) {
-  ROLLED for (u32 half = 0; half < block; half += 32) {
-    v128 words[8];
-    UNROLLED for (int i = 0; i < registers * tokenCount; i++) words[i] = zero();
-    ROLLED for (u32 c = half; c < half + 32; c += 8, w += 64) {
-      UNROLLED for (int i = 0; i < registers; i++) {
-        v128 v = load(w + i * 16);
-        v128 low = wasm_v128_and(v, load(bits0f)), high = wasm_v128_and(wasm_u16x8_shr(v, 4), load(bits0f));
-        UNROLLED for (int t = 0; t < tokenCount; t++) {
-          v128 sum = words[i * tokenCount + t];
-          sum = wasm_i16x8_add(sum, wasm_i16x8_relaxed_dot_i8x16_i7x16(splat4(codes + t * stride + c), low));
-          sum = wasm_i16x8_add(sum, wasm_i16x8_relaxed_dot_i8x16_i7x16(splat4(codes + t * stride + c + 4), high));
-          words[i * tokenCount + t] = sum;
-        }
-      }
+// Codes 0…15 are the 7-bit operand. Sixteen-bit sums start at -8·Σx: what they end with, Σ (code - 8)·x over half of a block's columns,
+// is at most 32 · 8 · 127 < 2^15, whatever happens on the way.
+INLINE void dotFourBit(const u8 *w, u32 block, const i8 *x, const i32 *start, v128 *dots) {
+  v128 words[4];
+  UNROLLED for (int i = 0; i < 4; i++) words[i] = wasm_v128_load32_splat(start);
+  ROLLED for (u32 c = 0; c < block; c += 8, w += 64) {
+    UNROLLED for (int i = 0; i < 4; i++) {
+      v128 v = load(w + i * 16);
+      words[i] = wasm_i16x8_add(words[i], dotBytes(splat4(x + c), wasm_v128_and(v, load(bits0f))));
+      words[i] = wasm_i16x8_add(words[i], dotBytes(splat4(x + c + 4), wasm_v128_and(wasm_u16x8_shr(v, 4), load(bits0f))));
     }
-    UNROLLED for (int i = 0; i < registers * tokenCount; i++)
-      dots[i] = wasm_i32x4_add(dots[i], wasm_i32x4_extadd_pairwise_i16x8(words[i]));
   }
+  UNROLLED for (int i = 0; i < 4; i++) dots[i] = wasm_i32x4_extadd_pairwise_i16x8(words[i]);
 }
 
 #else
 
-// Nibbles stay where they are in 16-bit words: the activations bring every product to ·256.
-INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
+// Times 256: nibbles stay where they are in 16-bit words, the activations bring every product to ·256.
+INLINE void dotFourBit(const u8 *w, u32 block, const i16 *pairs, v128 *dots) {
   ROLLED for (u32 c = 0; c < block; c += 8, w += 64) {
-    UNROLLED for (int i = 0; i < registers; i++) {
+    const u8 *x = (const u8 *)(pairs + c);
+    UNROLLED for (int i = 0; i < 4; i++) {
       v128 v = load(w + i * 16);
-      v128 low02 = wasm_v128_and(v, load(bits000f)), low13 = wasm_v128_and(v, load(bits0f00));
-      v128 high02 = wasm_v128_and(v, load(bits00f0)), high13 = wasm_u16x8_shr(v, 12);
-      UNROLLED for (int t = 0; t < tokenCount; t++) {
-        const u8 *x = (const u8 *)(pairs + c) + t * stride;
-        v128 sum = dots[i * tokenCount + t];
-        sum = dotAdd(low02, wasm_i16x8_shl(splat4(x), 8), sum);
-        sum = dotAdd(low13, splat4(x + 4), sum);
-        sum = dotAdd(high02, wasm_i16x8_shl(splat4(x + 8), 4), sum);
-        sum = dotAdd(high13, wasm_i16x8_shl(splat4(x + 12), 8), sum);
-        dots[i * tokenCount + t] = sum;
-      }
+      dots[i] = dotAdd(wasm_v128_and(v, load(bits000f)), wasm_i16x8_shl(splat4(x), 8), dots[i]);
+      dots[i] = dotAdd(wasm_v128_and(v, load(bits0f00)), splat4(x + 4), dots[i]);
+      dots[i] = dotAdd(wasm_v128_and(v, load(bits00f0)), wasm_i16x8_shl(splat4(x + 8), 4), dots[i]);
+      dots[i] = dotAdd(wasm_u16x8_shr(v, 12), wasm_i16x8_shl(splat4(x + 12), 8), dots[i]);
     }
   }
 }
 
 #endif
 
-// Even and odd bytes as 16-bit words ·256.
-INLINE void dotInt8(const int registers, const int tokenCount, const u8 *w, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
+// Times 256: even and odd bytes as 16-bit words ·256.
+INLINE void dotInt8(const u8 *w, u32 block, const i16 *pairs, v128 *dots) {
   ROLLED for (u32 c = 0; c < block; c += 4, w += 64) {
-    UNROLLED for (int i = 0; i < registers; i++) {
+    const u8 *x = (const u8 *)(pairs + c);
+    UNROLLED for (int i = 0; i < 4; i++) {
       v128 v = load(w + i * 16);
-      v128 even = wasm_i16x8_shl(v, 8), odd = wasm_v128_and(v, load(bitsff00));
-      UNROLLED for (int t = 0; t < tokenCount; t++) {
-        const u8 *x = (const u8 *)(pairs + c) + t * stride;
-        dots[i * tokenCount + t] = dotAdd(odd, splat4(x + 4), dotAdd(even, splat4(x), dots[i * tokenCount + t]));
-      }
+      dots[i] = dotAdd(wasm_v128_and(v, load(bitsff00)), splat4(x + 4), dotAdd(wasm_i16x8_shl(v, 8), splat4(x), dots[i]));
     }
   }
 }
 
-INLINE v128 evenWords(v128 lowBytes, v128 highBytes) {
-  return wasm_v128_or(wasm_v128_and(lowBytes, load(bits00ff)), wasm_i16x8_shl(highBytes, 8));
-}
-INLINE v128 oddWords(v128 lowBytes, v128 highBytes) {
-  return wasm_v128_or(wasm_u16x8_shr(lowBytes, 8), wasm_v128_and(highBytes, load(bitsff00)));
-}
-
 // The codebook as 16-bit integers, low and high bytes looked up apart.
-INLINE void dotNf4(const int registers, const int tokenCount, const u8 *w, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
+INLINE void dotNf4(const u8 *w, u32 block, const i16 *pairs, v128 *dots) {
   ROLLED for (u32 c = 0; c < block; c += 8, w += 64) {
-    UNROLLED for (int i = 0; i < registers; i++) {
+    const u8 *x = (const u8 *)(pairs + c);
+    UNROLLED for (int i = 0; i < 4; i++) {
       v128 v = load(w + i * 16);
       v128 low = wasm_v128_and(v, load(bits0f)), high = wasm_v128_and(wasm_u16x8_shr(v, 4), load(bits0f));
       v128 low0 = lookUp(load(nf4IntegerBytes[0]), low), low1 = lookUp(load(nf4IntegerBytes[1]), low);
       v128 high0 = lookUp(load(nf4IntegerBytes[0]), high), high1 = lookUp(load(nf4IntegerBytes[1]), high);
-      UNROLLED for (int t = 0; t < tokenCount; t++) {
-        const u8 *x = (const u8 *)(pairs + c) + t * stride;
-        v128 sum = dots[i * tokenCount + t];
-        sum = dotAdd(evenWords(low0, low1), splat4(x), sum);
-        sum = dotAdd(oddWords(low0, low1), splat4(x + 4), sum);
-        sum = dotAdd(evenWords(high0, high1), splat4(x + 8), sum);
-        sum = dotAdd(oddWords(high0, high1), splat4(x + 12), sum);
-        dots[i * tokenCount + t] = sum;
-      }
+      dots[i] = dotAdd(evenWords(low0, low1), splat4(x), dots[i]);
+      dots[i] = dotAdd(oddWords(low0, low1), splat4(x + 4), dots[i]);
+      dots[i] = dotAdd(evenWords(high0, high1), splat4(x + 8), dots[i]);
+      dots[i] = dotAdd(oddWords(high0, high1), splat4(x + 12), dots[i]);
     }
   }
 }
 
-// fp8 has no integers: float32 products of values and activation codes, in column order, every step rounded.
-INLINE void dotFloat8(const int encoding, const int registers, const int tokenCount, const u8 *w, u32 block, const i8 *codes, u32 stride, v128 *dots) {
-  ROLLED for (u32 c = 0; c < block; c += 4, w += 64) {
-    UNROLLED for (int i = 0; i < registers; i++) {
-      v128 code[8];
-      chunkToFloat(encoding, load(w + i * 16), code);
-      UNROLLED for (int j = 0; j < 4; j++) {
-        UNROLLED for (int t = 0; t < tokenCount; t++) {
-          v128 x = wasm_f32x4_splat((float)codes[t * stride + c + j]);
-          dots[i * tokenCount + t] = wasm_f32x4_add(dots[i * tokenCount + t], wasm_f32x4_mul(code[j], x));
-        }
-      }
+INLINE void onePass(const int encoding, const Pass *pass) {
+  const u8 *w = pass->w;
+  const u32 blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32;
+  const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32);
+  const Activations x = activationsAt(pass->x, blocks, block);
+  v128 sums[4];
+  UNROLLED for (int i = 0; i < 4; i++) sums[i] = zero();
+  ROLLED for (u32 b = 0; b < blocks; b++, w += bytes) {
+    v128 dots[4];
+#ifdef RELAXED
+    const int times256 = encoding == INT8;
+    if (encoding == INT4 || encoding == INT4M) dotFourBit(w, block, x.codes + b * block, x.starts + b, dots);
+    else {
+      UNROLLED for (int i = 0; i < 4; i++) dots[i] = zero();
+    }
+    if (encoding == INT4M) {
+      const v128 eight = wasm_i32x4_shl(splat4(x.sums + b), 3);
+      UNROLLED for (int i = 0; i < 4; i++) dots[i] = wasm_i32x4_add(dots[i], eight);
+    }
+#else
+    const int times256 = encoding == INT4 || encoding == INT4M || encoding == INT8;
+    const v128 start = encoding == INT4 ? wasm_i32x4_splat(-8 * 256 * x.sums[b]) : zero();
+    UNROLLED for (int i = 0; i < 4; i++) dots[i] = start;
+    if (encoding == INT4 || encoding == INT4M) dotFourBit(w, block, x.pairs + b * block, dots);
+#endif
+    if (encoding == INT8) dotInt8(w, block, x.pairs + b * block, dots);
+    if (encoding == NF4) dotNf4(w, block, x.pairs + b * block, dots);
+    v128 scale[4];
+    loadScales(w + codes, 4, scaleF32, scale);
+    const v128 xScale = wasm_v128_load32_splat(x.scales + b);
+    UNROLLED for (int i = 0; i < 4; i++) {
+      v128 dot = times256 ? wasm_i32x4_shr(dots[i], 8) : dots[i], each = wasm_f32x4_mul(scale[i], xScale);
+      if (encoding == NF4) each = wasm_f32x4_mul(each, loadHere(nf4Unit));
+      sums[i] = wasm_f32x4_add(sums[i], wasm_f32x4_mul(wasm_f32x4_convert_i32x4(dot), each));
+    }
+    if (encoding == INT4M) {
+      loadScales(w + codes + scaleBytes(scaleF32), 4, scaleF32, scale);
+      const v128 xSum = wasm_f32x4_splat(x.scales[b] * (float)x.sums[b]);
+      UNROLLED for (int i = 0; i < 4; i++) sums[i] = wasm_f32x4_add(sums[i], wasm_f32x4_mul(scale[i], xSum));
     }
   }
+  UNROLLED for (int i = 0; i < 4; i++)
+    finishRows(pass->y, i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[i]);
 }
 
-INLINE void quantizedPass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
-  const u8 *w = pass->w + pass->q * 16; // codes of the first register
+// --- fp8 has no integers: dot products are float32, in column order; registers q…q+registers-1, `tokenCount` tokens
+
+INLINE void float8Pass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
+  const u8 *w = pass->w + pass->q * 16;
   const u32 blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, stride = pass->xStride;
-  const int float8 = encoding == FP8_E4M3 || encoding == FP8_E5M2;
-  const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32), words = stride / 4;
+  const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32);
   const u8 *scales = pass->w + codes + pass->q * (scaleF32 ? 16 : 8);
   const Activations x = activationsAt(pass->x, blocks, block);
   v128 sums[8]; // index register·tokenCount + token
   UNROLLED for (int i = 0; i < registers * tokenCount; i++) sums[i] = zero();
   ROLLED for (u32 b = 0; b < blocks; b++, w += bytes, scales += bytes) {
     v128 dots[8];
-    UNROLLED for (int t = 0; t < tokenCount; t++) {
-      v128 start = zero();
-#ifdef RELAXED
-      if (encoding == INT4) start = wasm_i32x4_splat(-8 * x.sums[b + t * words]);
-#else
-      if (encoding == INT4) start = wasm_i32x4_splat(-8 * 256 * x.sums[b + t * words]);
-#endif
-      UNROLLED for (int i = 0; i < registers; i++) dots[i * tokenCount + t] = start;
-    }
-#ifdef RELAXED
-    if (encoding == INT4 || encoding == INT4M) dotFourBit(registers, tokenCount, w, block, x.codes + b * block, stride, dots);
-    const int times256 = encoding == INT8;
-#else
-    if (encoding == INT4 || encoding == INT4M) dotFourBit(registers, tokenCount, w, block, x.pairs + b * block, stride, dots);
-    const int times256 = encoding == INT4 || encoding == INT4M || encoding == INT8;
-#endif
-    if (encoding == INT8) dotInt8(registers, tokenCount, w, block, x.pairs + b * block, stride, dots);
-    if (times256) {
-      UNROLLED for (int i = 0; i < registers * tokenCount; i++) dots[i] = wasm_i32x4_shr(dots[i], 8);
-    }
-    if (encoding == NF4) dotNf4(registers, tokenCount, w, block, x.pairs + b * block, stride, dots);
-    if (float8) dotFloat8(encoding, registers, tokenCount, w, block, x.codes + b * block, stride, dots);
-    v128 scale[4];
-    loadScales(scales, registers, scaleF32, scale);
-    UNROLLED for (int i = 0; i < registers; i++) {
-      UNROLLED for (int t = 0; t < tokenCount; t++) {
-        v128 dot = dots[i * tokenCount + t], each = wasm_f32x4_mul(scale[i], wasm_v128_load32_splat(x.scales + b + t * words));
-        if (!float8) dot = wasm_f32x4_convert_i32x4(dot);
-        if (encoding == NF4) each = wasm_f32x4_mul(each, loadHere(nf4Unit));
-        sums[i * tokenCount + t] = wasm_f32x4_add(sums[i * tokenCount + t], wasm_f32x4_mul(dot, each));
+    UNROLLED for (int i = 0; i < registers * tokenCount; i++) dots[i] = zero();
+    const i8 *xb = x.codes + b * block;
+    ROLLED for (u32 c = 0; c < block; c += 4) {
+      UNROLLED for (int i = 0; i < registers; i++) {
+        v128 code[8];
+        chunkToFloat(encoding, load(w + c * 16 + i * 16), code);
+        UNROLLED for (int j = 0; j < 4; j++) {
+          UNROLLED for (int t = 0; t < tokenCount; t++) {
+            v128 xc = wasm_f32x4_splat((float)xb[t * stride + c + j]);
+            dots[i * tokenCount + t] = wasm_f32x4_add(dots[i * tokenCount + t], wasm_f32x4_mul(code[j], xc));
+          }
+        }
       }
     }
-    if (encoding == INT4M) {
-      loadScales(scales + scaleBytes(scaleF32), registers, scaleF32, scale);
-      UNROLLED for (int t = 0; t < tokenCount; t++) {
-        v128 xSum = wasm_f32x4_splat(x.scales[b + t * words] * (float)x.sums[b + t * words]);
-        UNROLLED for (int i = 0; i < registers; i++)
-          sums[i * tokenCount + t] = wasm_f32x4_add(sums[i * tokenCount + t], wasm_f32x4_mul(scale[i], xSum));
+    v128 scale[4];
+    loadScales(scales, registers, scaleF32, scale);
+    UNROLLED for (int t = 0; t < tokenCount; t++) {
+      const v128 xScale = wasm_v128_load32_splat(x.scales + b + t * (stride / 4));
+      UNROLLED for (int i = 0; i < registers; i++) {
+        const int k = i * tokenCount + t;
+        sums[k] = wasm_f32x4_add(sums[k], wasm_f32x4_mul(dots[k], wasm_f32x4_mul(scale[i], xScale)));
       }
     }
   }
@@ -220,28 +188,83 @@ INLINE void quantizedPass(const int encoding, const int registers, const int tok
   }
 }
 
-#define PANELS(name) \
-  OWN name##One(const Pass *pass) { quantizedPass(name, 4, 1, pass); } \
-  OWN name##Four(const Pass *pass) { quantizedPass(name, 2, 4, pass); }
-PANELS(INT8)
-PANELS(INT4)
-PANELS(INT4M)
-PANELS(NF4)
-PANELS(FP8_E4M3)
-PANELS(FP8_E5M2)
-#undef PANELS
+// --- several tokens
+
+#define FEWEST_TOGETHER 2
+
+// Tokens together, TILE_TOKENS at most.
+INLINE void tilePass(const int encoding, const Pass *pass, u32 tokens, void (*add)(Tile *)) {
+  const u32 bytes = blockBytes(encoding, pass->block, pass->scaleF32), step = TILE_BYTES / tileBytes(encoding, pass->block);
+  Tile tile;
+  tile.block = pass->block;
+  tile.tokens = tokens;
+  tile.allBlocks = pass->blocks;
+  tile.x = pass->x;
+  tile.stride = pass->xStride;
+  for (u32 i = 0; i < tokens * 4; i++) tile.sums[i] = zero();
+  for (u32 b = 0; b < pass->blocks; b += step) {
+    tile.first = b;
+    tile.blocks = minimum(step, pass->blocks - b);
+    fillTile(encoding, &tile, pass->w + b * bytes, pass->scaleF32);
+    add(&tile);
+  }
+  for (u32 t = 0; t < tokens; t++)
+    for (u32 q = 0; q < 4; q++)
+      finishRows(pass->y + t * pass->yStride, q, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, tile.sums[4 * t + q]);
+}
+
+// Panels of integer codes: tokens in pairs share tiles, an odd one goes alone.
+INLINE void eachTile(const int encoding, Pass pass, u32 rows, u32 tokens, PassFunction one, void (*together)(const Pass *, u32)) {
+  const u32 panelBytes = pass.blocks * blockBytes(encoding, pass.block, pass.scaleF32);
+  const u8 *x = pass.x;
+  for (u32 first = 0; first < rows; first += 16, pass.w += panelBytes) {
+    float *y = pass.y;
+    pass.rows = minimum(16, rows - first);
+    pass.x = x;
+    u32 left = tokens;
+    while (left >= FEWEST_TOGETHER) {
+      const u32 count = minimum(left & ~1u, TILE_TOKENS);
+      together(&pass, count);
+      left -= count;
+      pass.x += count * pass.xStride;
+      pass.y += count * pass.yStride;
+    }
+    for (; left > 0; left--, pass.x += pass.xStride, pass.y += pass.yStride) one(&pass);
+    pass.y = y + 16;
+  }
+}
+
+#define TILES(name) \
+  OWN name##One(const Pass *pass) { onePass(name, pass); } \
+  OWN name##Add(Tile *tile) { \
+    for (u32 t = 0; t < tile->tokens; t += 2) addTile(name, 4, 2, tile, 0, t); \
+  } \
+  OWN name##Together(const Pass *pass, u32 tokens) { tilePass(name, pass, tokens, name##Add); }
+#define FLOATS(name) \
+  OWN name##One(const Pass *pass) { float8Pass(name, 4, 1, pass); } \
+  OWN name##Four(const Pass *pass) { float8Pass(name, 2, 4, pass); }
+TILES(INT8)
+TILES(INT4)
+TILES(INT4M)
+TILES(NF4)
+FLOATS(FP8_E4M3)
+FLOATS(FP8_E5M2)
+#undef TILES
+#undef FLOATS
 
 EXPORT(matMulQ)(u32 encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 scaleF32, float multiplier, const u8 *xq, float *y,
                 u32 yStride, u32 tokens, u32 accumulate, float alpha) {
   const u32 blocks = (cols + block - 1) / block;
   const Pass pass = {w, 0, blocks, block, scaleF32, multiplier, xq, quantizedBytes(blocks, block), y, yStride, 0, accumulate, alpha};
-#define PANELS(name) \
+#define TILES(name) \
+  if (encoding == name) return eachTile(name, pass, rows, tokens, name##One, name##Together);
+#define FLOATS(name) \
   if (encoding == name) return eachPass(name, pass, rows, tokens, name##One, name##Four);
-  PANELS(INT8)
-  PANELS(INT4)
-  PANELS(INT4M)
-  PANELS(NF4)
-  PANELS(FP8_E4M3)
-  PANELS(FP8_E5M2)
+  TILES(INT8)
+  TILES(INT4)
+  TILES(INT4M)
+  TILES(NF4)
+  FLOATS(FP8_E4M3)
+  FLOATS(FP8_E5M2)
   __builtin_trap();
 }

@@ -170,13 +170,17 @@ test('quantize: codes, scales and sums within half a step, in every set the same
         for (let b = 0; b < blocks; b++) {
           const scale = view.getFloat32(3 * n + 4 * b, true)
           let sum = 0
+          const start = [0, 0]
           for (let i = 0; i < s.block && b * s.block + i < s.cols; i++) {
             const code = view.getInt8(b * s.block + i)
             sum += code
+            start[(i >> 1) & 1]! -= 8 * code
             if (!(Math.abs(code * scale - x[t * c.xStride + b * s.block + i]!) <= scale * 0.5001))
               expect(code * scale).toBe(x[t * c.xStride + b * s.block + i]!)
           }
           expect(view.getInt32(3 * n + 4 * blocks + 4 * b, true)).toBe(sum)
+          expect(view.getInt16(3 * n + 8 * blocks + 4 * b, true) + 0).toBe(start[0]! + 0)
+          expect(view.getInt16(3 * n + 8 * blocks + 4 * b + 2, true) + 0).toBe(start[1]! + 0)
         }
       }
     }),
@@ -229,26 +233,63 @@ test('matMulQ: within float32 rounding of the float64 product of what was quanti
   )
 })
 
-test('int8 codes of -128 and activations of full size do not saturate', () => {
+test('codes and activations of full size do not saturate, alone and with other tokens', () => {
   for (const name of ['int8', 'int4', 'int4m', 'nf4'] as const)
-    for (const code of [0x80, 0x7f, 0xff, 0x00]) {
-      sets.reset()
-      const w = randomMatrix(seeded(1), name, 16, 64, { block: 64, scaleF32: 1 })
-      const codeBytes = name === 'int8' ? 1024 : 512
-      w.bytes.fill(code, 0, codeBytes)
-      const m = { ...w.block, address: sets.put(w.bytes) }
-      for (const sign of [1, -1]) {
-        const xAt = sets.put(new Float32Array(64).fill(sign * 127))
-        const xq = sets.alloc(sets.scalar.quantizedStride(64, 64))
-        sets.scalar.quantize(xAt, 64, 64, 64, 1, xq)
-        const run = (k: Kernels) => sets.result(64, (y) => k.matMulQ(m, xq, y, 16, 1, 0, 1))
-        const exact = asFloats(sets.result(64, (y) => sets.scalar.matMul(m, xAt, 64, y, 16, 1, 0, 1)))
+    for (const block of [32, 64] as const)
+      for (const code of [0x80, 0x7f, 0xff, 0x00]) {
+        sets.reset()
+        const w = randomMatrix(seeded(1), name, 16, 64, { block, scaleF32: 1 })
+        const bytes = w.bytes.length / (64 / block)
+        const codeBytes = (name === 'int8' ? 16 : 8) * block
+        for (let at = 0; at < w.bytes.length; at += bytes) w.bytes.fill(code, at, at + codeBytes)
+        const m = { ...w.block, address: sets.put(w.bytes) }
+        const x = new Float32Array(2 * 64)
+        for (let i = 0; i < 64; i++) [x[i], x[64 + i]] = [127, -127]
+        const xAt = sets.put(x)
+        const xq = sets.alloc(2 * sets.scalar.quantizedStride(64, block))
+        sets.scalar.quantize(xAt, 64, 64, block, 2, xq)
+        const run = (k: Kernels) => sets.result(128, (y) => k.matMulQ(m, xq, y, 16, 2, 0, 1))
+        const exact = asFloats(sets.result(128, (y) => sets.scalar.matMul(m, xAt, 64, y, 16, 2, 0, 1)))
         const fast = run(sets.scalar)
         asFloats(fast).forEach((v, i) => {
           expect(Math.abs(v - exact[i]!)).toBeLessThanOrEqual(1e-3 * Math.abs(exact[i]!) + 1e-6)
         })
-        expect(run(sets.baseline)).toEqual(fast)
-        expect(run(sets.relaxed)).toEqual(fast)
+        for (const k of sets.all) {
+          expect(run(k)).toEqual(fast)
+          expect(sets.result(64, (y) => k.matMulQ(m, xq, y, 16, 1, 0, 1))).toEqual(fast.subarray(0, 64))
+        }
+      }
+})
+
+test('many tokens together have the bits of each alone', () => {
+  for (const name of PANEL_NAMES)
+    for (const [block, cols] of [
+      [32, 300],
+      [64, 333],
+    ] as const) {
+      sets.reset()
+      const tokens = 67
+      const w = randomMatrix(seeded(7), name, 21, cols, { block })
+      const m = { ...w.block, address: sets.put(w.bytes) }
+      const random = seeded(8)
+      const x = new Float32Array(tokens * 384)
+      for (let i = 0; i < x.length; i++) x[i] = i % 384 < cols ? random() * 2 - 1 : 0
+      const xAt = sets.put(x)
+      const stride = sets.scalar.quantizedStride(cols, block)
+      const xq = sets.alloc(tokens * stride)
+      sets.scalar.quantize(xAt, 384, cols, block, tokens, xq)
+      const run = (k: Kernels, from: number, count: number) =>
+        asFloats(sets.result(count * 21 * 4, (y) => k.matMulQ(m, xq + from * stride, y, 21, count, 0, 1)))
+      const expected = run(sets.scalar, 0, tokens)
+      for (const k of sets.all) {
+        expectSame(run(k, 0, tokens), expected)
+        for (const [from, count] of [
+          [66, 1],
+          [31, 2],
+          [30, 33],
+          [1, 3],
+        ] as const)
+          expectSame(run(k, from, count), expected.subarray(from * 21, (from + count) * 21))
       }
     }
 })

@@ -35,19 +35,21 @@ export function quantize(
       for (let c = 0; c < block; c++) amax = Math.max(amax, Math.abs(v.f32[xb + c]!))
       const usable = amax >= SMALLEST_AMAX
       const inverse = usable ? f(127 / amax) : 0
-      let sum = 0
+      const sums: [number, number] = [0, 0]
       for (let c = 0; c < block; c++) {
         const scaled = nearest(f(v.f32[xb + c]! * inverse))
         const code = Number.isNaN(scaled) ? 0 : Math.max(-127, Math.min(127, scaled))
         const column = b * block + c
         v.u8[base + column] = code
         v.data.setInt16(base + n + 2 * ((column & ~3) + PAIR_PLACE[column & 3]!), code, true)
-        sum += code
+        sums[c & 2 ? 1 : 0] += code
       }
       const tail = base + 3 * n + 4 * b
       // A NaN fails the comparison above and still has to show.
       v.f32[tail >>> 2] = usable || Number.isNaN(amax) ? f(amax / 127) : 0
-      v.i32[(tail >>> 2) + blocks] = sum
+      v.i32[(tail >>> 2) + blocks] = sums[0] + sums[1]
+      v.data.setInt16(tail + 8 * blocks, -8 * sums[0], true)
+      v.data.setInt16(tail + 8 * blocks + 2, -8 * sums[1], true)
     }
   }
 }
