@@ -58,7 +58,9 @@ export async function convertToWia(
   options: ConvertOptions = {},
 ): Promise<ConversionReport> {
   const plan = planConversion(reader, arch, options.quantization ?? 'keep')
-  const tensors = openTensors(reader)
+  // A step's source may be a part of a tensor (an expert, a range of rows), which the reader does not list.
+  const sources = new Map([...reader.tensors, ...plan.steps.map(({ source }) => [source.name, source] as const)])
+  const tensors = openTensors({ tensors: sources, sources: reader.sources, path: reader.path })
   const encodings = await chooseEncodings(plan, tensors, options.signal)
   const files = await tokenizerFiles(reader)
   const writer = createWiaWriter(output, {

@@ -1,0 +1,66 @@
+// Every family against an independent float64 forward pass (test/reference/families_float64.py) on a small random checkpoint: through the
+// real engine, from the checkpoint and from the package it converts to; and with each special feature left out, to see that it shows.
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { open } from '#sluice/api/model.js'
+import type { JsonObject } from '#sluice/base/json.js'
+import { convertToWia } from '#sluice/convert/convert.js'
+import { logitsOf } from '../engine/run.ts'
+import { maxDifference, readNpy } from '../npy.ts'
+
+const FIXTURES = join(import.meta.dirname, '../fixtures/families')
+const TOLERANCE = 1e-3
+const scratch = mkdtempSync(join(tmpdir(), 'families-'))
+afterAll(() => rmSync(scratch, { recursive: true, force: true }))
+
+const names = readdirSync(FIXTURES).sort()
+const ids = (name: string): number[] => JSON.parse(readFileSync(join(FIXTURES, name, 'ids.json'), 'utf8'))
+const expected = (name: string): Float32Array => readNpy(join(FIXTURES, name, 'logits.npy')).data
+
+async function run(path: string, tokens: readonly number[], step = tokens.length): Promise<Float32Array> {
+  const model = await open(path)
+  try {
+    const engine = await model.engine({ precision: 'exact', threads: 2, memory: 64 * 2 ** 20 })
+    try {
+      if (step === tokens.length) return await logitsOf(engine, tokens)
+      const sequence = engine.createSequence()
+      const parts: number[] = []
+      for (let i = 0; i < tokens.length; i += step)
+        parts.push(...(await sequence.forward(tokens.slice(i, i + step), { logits: 'all' })))
+      sequence.release()
+      return Float32Array.from(parts)
+    } finally {
+      await engine.close()
+    }
+  } finally {
+    await model.close()
+  }
+}
+
+/** A copy of a fixture with other fields; a value of undefined takes the field out. */
+function changed(name: string, fields: JsonObject): string {
+  const folder = mkdtempSync(join(scratch, 'changed-'))
+  cpSync(join(FIXTURES, name), folder, { recursive: true })
+  const config = { ...JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')), ...fields }
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(config))
+  return folder
+}
+
+test('there are fixtures', () => expect(names.length).toBeGreaterThanOrEqual(12))
+
+test.each(names)('%s: checkpoint and package agree with float64', async (name) => {
+  const folder = join(FIXTURES, name)
+  const want = expected(name)
+  const whole = await run(folder, ids(name))
+  expect(maxDifference(whole, want)).toBeLessThan(TOLERANCE)
+  // Token groups that end inside and outside a window: the cache must give the same.
+  expect(maxDifference(await run(folder, ids(name), 7), want)).toBeLessThan(TOLERANCE)
+
+  const target = join(scratch, `${name}.wia`)
+  const model = await open(folder)
+  await convertToWia(model.reader, model.architecture(), target, { quantization: 'keep' })
+  await model.close()
+  expect(await run(target, ids(name))).toEqual(whole)
+})
