@@ -30,7 +30,7 @@ export interface RopeOptions {
 
 export interface ReadRope {
   readonly rope: Rope
-  /** Positions for which the table holds, at most max_position_embeddings. */
+  /** Positions for which the table holds. */
   readonly context: number
   readonly warnings: readonly string[]
 }
@@ -147,7 +147,11 @@ class Parameters {
   #yarn(): Part {
     const rope = this.#rope
     const factor = rope.positive('factor')
+    const stated = rope.has('original_max_position_embeddings')
     const original = rope.count('original_max_position_embeddings', this.#options.context)
+    // Files leave max_position_embeddings at the original length or raise it: the scaled length is what the table is made for.
+    const context = Math.max(this.#options.context, stated ? Math.floor(original * factor) : 0)
+    if (context > 2 ** 31) rope.invalid('factor', `at most ${2 ** 31 / original}`, factor)
     const betaFast = rope.positive('beta_fast', 32)
     const betaSlow = rope.positive('beta_slow', 1)
     if (betaFast <= betaSlow) rope.invalid('beta_fast', `a number above beta_slow (${betaSlow})`, betaFast)
@@ -175,7 +179,7 @@ class Parameters {
       betaSlow,
       truncate,
     } as const
-    return { scaling, attentionScale, warnings }
+    return { scaling, attentionScale, context, warnings }
   }
 
   /** Unscaled up to max_position_embeddings; the base grows only with longer texts. */
