@@ -31,11 +31,14 @@ export interface EngineOptions {
   readonly threads?: number
   readonly precision?: Precision
   readonly ioMode?: 'auto' | IoMode
+  /** Check SHA-256 of pages on first touch, where the format has them. 'eager' happened when the model was opened; here it is 'lazy'. */
   readonly verify?: 'eager' | 'lazy' | 'off'
   /** Positions to keep room for over all sequences. Default: the model's context, at most 4096. */
   readonly context?: number
   readonly kernels?: KernelSetName
   readonly adapters?: readonly AttachedAdapter[]
+  /** Largest arena, a multiple of 65536: for tests of models that take several. */
+  readonly arenaBytes?: number
 }
 
 /** Default room of the cache: longer contexts are asked for. */
@@ -86,6 +89,8 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
       expected: `1 … ${plan.contextLength}`,
       got: context,
     })
+  checkBytes('memory', options.memory)
+  checkBytes('weight memory', options.weightMemory)
   const machine = machineMemory()
   const totalBytes = options.memory ?? Math.floor(processResident() + machine.availableBytes * (1 - MACHINE_RESERVE))
   const processBytes = processAllowance(processResident(), threads + 1)
@@ -116,6 +121,11 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
   }
   if (rest <= 0) throw tooSmall()
   return { plan, layout, threads, context, totalBytes, processBytes, weightBytes, tooSmall }
+}
+
+function checkBytes(what: string, bytes: number | undefined): void {
+  if (bytes !== undefined && !(Number.isSafeInteger(bytes) && bytes > 0))
+    throw new ValidationError('REQUEST_INVALID', { what: `${what} is not a count of bytes`, got: bytes })
 }
 
 function reserveAll(budget: Budget, s: Sizing): void {
@@ -156,8 +166,12 @@ export async function createEngine(
   const budget = createBudget(sizing.totalBytes)
   reserveAll(budget, sizing)
 
-  const weights = new Weights(reader, arch, options.adapters ?? [])
-  const arenas = createArenas({ reserved: reservedBytes(layout, threads) })
+  const verify = options.verify === 'off' ? 'off' : 'lazy'
+  const weights = new Weights(reader, arch, options.adapters ?? [], verify)
+  const arenas = createArenas({
+    reserved: reservedBytes(layout, threads),
+    ...(options.arenaBytes === undefined ? {} : { maxArenaBytes: options.arenaBytes }),
+  })
   const areas = allocate(plan, layout, arenas, threads)
   const base = arenas.arenas[0]!
   const pager = await createPager({
@@ -167,14 +181,16 @@ export async function createEngine(
     budget,
     weightBytes: sizing.weightBytes,
     ioMode: options.ioMode ?? 'auto',
-    verify: options.verify === 'off' ? 'off' : 'lazy',
+    verify,
     threads,
     kernels,
   }).catch((err: unknown) => {
     throw isSluiceError(err, 'BUDGET_TOO_SMALL') ? sizing.tooSmall(err) : err
   })
+  let pool: Threads | undefined
   try {
     const paged = pagedSteps(plan, weights)
+    const ropes = await loadRopes(plan, weights)
     const residents = await weights.load(plan, base.memory, areas.vectors, areas.adapters)
     const bound = bind({
       plan,
@@ -190,7 +206,7 @@ export async function createEngine(
       },
       vector: (name) => residents.vectors.get(name)!,
     })
-    const pool = await Threads.start(threads, {
+    pool = await Threads.start(threads, {
       pages: pager.shared,
       memories: arenas.arenas.map((a) => a.memory),
       program: bound.program,
@@ -208,9 +224,10 @@ export async function createEngine(
       precision,
       kernels: kernels.set,
       context: sizing.context,
-      ropes: await loadRopes(plan, weights),
+      ropes,
     })
   } catch (err) {
+    await pool?.close()
     await pager.close()
     throw err
   }

@@ -37,6 +37,11 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
     })
   })
   started.promise.catch(() => {}) // whoever awaits it sees it; nobody has to
+  // An idle reader keeps no process alive; one that somebody waits for does.
+  const idle = (): void => {
+    if (!stopping && resets.size === 0) worker.unref()
+  }
+  void started.promise.then(idle, idle)
 
   /** Whoever waits for the thread waits no longer. Promises that are settled stay as they are. */
   function end(error: Error): void {
@@ -62,6 +67,7 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
     else {
       resets.get(message.id)?.resolve()
       resets.delete(message.id)
+      idle()
     }
   })
   const say = (message: ToReader): void => worker.postMessage(message)
@@ -73,11 +79,13 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
       const id = nextId++
       return new Promise((resolve, reject) => {
         resets.set(id, { resolve, reject })
+        worker.ref()
         say({ kind: 'reset', id, pass })
       })
     },
     async stop() {
       stopping = true
+      worker.ref()
       say({ kind: 'stop' })
       const timer = setTimeout(() => void worker.terminate(), STOP_MS)
       await exited
