@@ -18,7 +18,8 @@ import { type AttachedAdapter, adapterWeight } from './adapters.ts'
 import { processAllowance } from './allowance.ts'
 import { allocate, bind, reservedBytes } from './bind.ts'
 import type { Engine, Precision } from './engine.ts'
-import { type Layout, layoutOf } from './layout.ts'
+import { KV_PAGE_TOKENS } from './kv.ts'
+import { type Layout, layoutOf, SEQUENCES_MAX } from './layout.ts'
 import { RunningEngine } from './running.ts'
 import { Threads } from './threads.ts'
 import { loadRopes, Weights } from './weights.ts'
@@ -33,8 +34,10 @@ export interface EngineOptions {
   readonly ioMode?: 'auto' | IoMode
   /** Check SHA-256 of pages on first touch, where the format has them. 'eager' happened when the model was opened; here it is 'lazy'. */
   readonly verify?: 'eager' | 'lazy' | 'off'
-  /** Positions to keep room for over all sequences. Default: the model's context, at most 4096. */
+  /** Positions a sequence may have. Default: the model's context, at most 4096. */
   readonly context?: number
+  /** Positions the cache has room for over all sequences, in blocks of 16. Default: `context`. */
+  readonly cacheTokens?: number
   readonly kernels?: KernelSetName
   readonly adapters?: readonly AttachedAdapter[]
   /** Largest arena, a multiple of 65536: for tests of models that take several. */
@@ -89,6 +92,13 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
       expected: `1 … ${plan.contextLength}`,
       got: context,
     })
+  const cacheTokens = options.cacheTokens ?? context
+  if (!Number.isSafeInteger(cacheTokens) || cacheTokens < 1 || cacheTokens > context * SEQUENCES_MAX)
+    throw new ValidationError('REQUEST_INVALID', {
+      what: 'room of the cache is out of range',
+      expected: `1 … ${context * SEQUENCES_MAX} tokens`,
+      got: cacheTokens,
+    })
   checkBytes('memory', options.memory)
   checkBytes('weight memory', options.weightMemory)
   const machine = machineMemory()
@@ -99,6 +109,7 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
     precision: options.precision ?? 'fast',
     threads,
     context,
+    cacheTokens,
     activationBytes: Math.max(8 * 1024 * 1024, Math.floor(totalBytes * ACTIVATION_SHARE)),
     vectorFloats: weights.vectorFloats(plan),
     adapterBytes: weights.adapterBytes(),
@@ -112,7 +123,7 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
     const [required, got] = capped ? [weightsNeed, weightBytes] : [processBytes + own + weightsNeed, totalBytes]
     return new BudgetError('BUDGET_TOO_SMALL', {
       what: capped ? 'weight memory is too small for this model' : 'memory budget is too small for this model',
-      expected: `≥ ${formatBytes(required)}`,
+      expected: `≥ ${required} bytes (${formatBytes(required)})`,
       got: formatBytes(got),
       remedy: capped ? 'Give more weight memory.' : 'Give more memory, a shorter context, or fewer threads.',
       details: { budgetBytes: got, requiredBytes: required },
@@ -131,7 +142,7 @@ function checkBytes(what: string, bytes: number | undefined): void {
 function reserveAll(budget: Budget, s: Sizing): void {
   const b = s.layout.bytes
   budget.reserve(s.processBytes, 'process', 'Node, threads and tokenizer')
-  budget.reserve(b.kv, 'kv', `cache for ${s.context} tokens`)
+  budget.reserve(b.kv, 'kv', `cache for ${s.layout.kvBlocks * KV_PAGE_TOKENS} tokens`)
   budget.reserve(b.adapters, 'adapters', 'adapter matrices')
   budget.reserve(
     b.activations + b.logits + b.quantized + b.tables + b.vectors,

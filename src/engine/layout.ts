@@ -16,8 +16,10 @@ export const TILE_ROWS = 512
 export interface LayoutOptions {
   readonly precision: Precision
   readonly threads: number
-  /** Positions the cache has room for, over all sequences. */
+  /** Positions a sequence may have. */
   readonly context: number
+  /** Positions the cache has room for, over all sequences. */
+  readonly cacheTokens: number
   /** Bytes that activations of a chunk may take. */
   readonly activationBytes: number
   /** Floats of norm weights and biases. */
@@ -36,6 +38,7 @@ export interface Layout {
   readonly kvLayers: readonly number[]
   readonly kvBlocks: number
   readonly kvElementBytes: number
+  /** Blocks of a sequence's page table. */
   readonly pagesMax: number
   /** Bytes by area. */
   readonly bytes: {
@@ -65,6 +68,7 @@ export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
   const kvElementBytes = o.precision === 'exact' ? 4 : 2
   const block = kvBlock(plan.kv, kvElementBytes)
   const pagesMax = Math.ceil(o.context / KV_PAGE_TOKENS)
+  const kvBlocks = Math.ceil(o.cacheTokens / KV_PAGE_TOKENS)
   const scores = o.threads * roundUp((pagesMax * KV_PAGE_TOKENS + 64) * 4, 64)
   return {
     tokensMax,
@@ -73,7 +77,7 @@ export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
     tileY: TILE_ROWS * 4 * TILE_TOKENS,
     kvBlockBytes: block.bytes,
     kvLayers: block.layers,
-    kvBlocks: pagesMax,
+    kvBlocks,
     kvElementBytes,
     pagesMax,
     bytes: {
@@ -88,7 +92,7 @@ export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
         4096,
       vectors: roundUp(o.vectorFloats * 4, 64),
       adapters: o.adapterBytes,
-      kv: block.bytes * pagesMax,
+      kv: block.bytes * kvBlocks,
     },
   }
 }

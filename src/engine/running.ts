@@ -3,7 +3,7 @@ import { BudgetError, SluiceError, throwIfAborted } from '../base/errors.ts'
 import type { Plan, PlanRope } from '../graph/plan.ts'
 import { peakResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
-import type { WeightPager } from '../pager/pager.ts'
+import { CONTROL, type WeightPager } from '../pager/pager.ts'
 import type { Bound } from './bind.ts'
 import type { Engine, EngineReport, ForwardOptions, Precision, Sequence } from './engine.ts'
 import { Exclusive, unlessAborted } from './exclusive.ts'
@@ -127,6 +127,8 @@ export class RunningEngine implements Engine, PassRunner {
     // Disks may hang: whoever aborts does not wait for them.
     const rows = await unlessAborted(this.#embeddingRows(ids, signal), signal)
     await unlessAborted(pager.start(), signal)
+    // A read ahead failed after the last pass: perhaps it was the disk's mood, and this call is worth a new try.
+    if (Atomics.load(pager.shared.control, CONTROL.failed) !== 0) this.#restart ??= pager.reset(this.#pass + 1)
     if (this.#restart !== undefined) await unlessAborted(this.#restart, signal)
     this.#restart = undefined
     this.#check()
@@ -153,9 +155,7 @@ export class RunningEngine implements Engine, PassRunner {
     this.#restart.catch(() => undefined) // the next pass hears of it
     throwIfAborted(signal)
     await this.#restart
-    const failure = this.#failure
-    this.#failure = undefined
-    throw failure ?? new SluiceError('INTERNAL', { what: 'pass ended without a reason' })
+    throw this.#failure ?? new SluiceError('INTERNAL', { what: 'pass ended without a reason' })
   }
 
   /** Rows of the embedding, read one by one: a token costs its row, not the matrix. float32 [tokens, width]. */

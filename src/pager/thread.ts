@@ -18,11 +18,16 @@ export interface ReaderHandle {
 /** A thread that hangs in a read (a dead network disk) is ended without its consent after this. */
 const STOP_MS = 5000
 
+/** The reader's heap stays small: its bytes lie outside of it. */
+const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 4, codeRangeSizeMb: 16 }
+
 /** Starts the reader thread. `onError`: a read failed, or the thread died. */
 export function startReaderThread(input: ReaderInput, onError: (error: Error) => void): ReaderHandle {
   const worker = new Worker(new URL('./reader-worker.js', import.meta.url), {
     workerData: input,
     name: 'sluice reader',
+    execArgv: [], // a program started with --input-type or --eval has options that a file cannot be run with
+    resourceLimits: RESOURCE_LIMITS,
   })
   const resets = new Map<number, { resolve(): void; reject(error: Error): void }>()
   let nextId = 1
