@@ -8,11 +8,12 @@ import { compile } from '../graph/compile.ts'
 import type { Plan } from '../graph/plan.ts'
 import type { KernelSetName } from '../kernels/kernels.ts'
 import { selectKernels } from '../kernels/select.ts'
-import { createArenas } from '../memory/arena.ts'
+import { createArenas, MAX_ARENA_BYTES } from '../memory/arena.ts'
 import { createBudget } from '../memory/budget.ts'
 import { cpuCount, machineMemory, processResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
-import { createPager } from '../pager/create.ts'
+import { createPager, planPager } from '../pager/create.ts'
+import type { PagerPlan } from '../pager/pager.ts'
 import type { IoMode } from '../source/source.ts'
 import { type AttachedAdapter, adapterWeight } from './adapters.ts'
 import { processAllowance } from './allowance.ts'
@@ -48,8 +49,10 @@ export interface EngineOptions {
 const CONTEXT_DEFAULT = 4096
 /** Kept free of the machine's memory when no budget is given. */
 const MACHINE_RESERVE = 0.1
-/** Activations of a prompt chunk may take this share of the budget, and at least 8 MiB. */
+/** Activations of a prompt chunk may take this, and so much of the budget, but of what is left for weights only a part. */
+const ACTIVATION_BYTES = 8 * 1024 * 1024
 const ACTIVATION_SHARE = 0.08
+const ACTIVATION_FREE = 1 / 4
 
 /** What an engine will hold, before anything is allocated or read: the same numbers createEngine uses. */
 export interface Sizing {
@@ -60,6 +63,9 @@ export interface Sizing {
   readonly totalBytes: number
   readonly processBytes: number
   readonly weightBytes: number
+  /** The smallest budget whose weight memory is at least so much; and the one from which on it is, whatever else grows with a budget. */
+  requiredBytes(weightBytes: number): number
+  residentBytes(weightBytes: number): number
   /** The pager's refusal, which speaks of weights, as one that speaks of the budget the caller gave. */
   tooSmall(cause: SluiceError): BudgetError
 }
@@ -101,26 +107,39 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
     })
   checkBytes('memory', options.memory)
   checkBytes('weight memory', options.weightMemory)
-  const machine = machineMemory()
-  const totalBytes = options.memory ?? Math.floor(processResident() + machine.availableBytes * (1 - MACHINE_RESERVE))
-  const processBytes = processAllowance(processResident(), threads + 1)
+  const resident = processResident()
+  const totalBytes = options.memory ?? Math.floor(resident + machineMemory().availableBytes * (1 - MACHINE_RESERVE))
+  const processBytes = processAllowance(resident, threads + 1, totalBytes)
   const weights = new Weights(reader, arch, adapters)
-  const layout = layoutOf(plan, {
-    precision: options.precision ?? 'fast',
-    threads,
-    context,
-    cacheTokens,
-    activationBytes: Math.max(8 * 1024 * 1024, Math.floor(totalBytes * ACTIVATION_SHARE)),
-    vectorFloats: weights.vectorFloats(plan),
-    adapterBytes: weights.adapterBytes(),
-  })
-  const own = Object.values(layout.bytes).reduce((a, b) => a + b, 0)
-  const rest = totalBytes - processBytes - own
+  const layoutWith = (activationBytes: number): Layout =>
+    layoutOf(plan, {
+      precision: options.precision ?? 'fast',
+      threads,
+      context,
+      cacheTokens,
+      arenas: Math.ceil(totalBytes / (options.arenaBytes ?? MAX_ARENA_BYTES)),
+      activationBytes,
+      vectorFloats: weights.vectorFloats(plan),
+      adapterBytes: weights.adapterBytes(),
+    })
+  const least = layoutWith(ACTIVATION_BYTES)
+  const free = totalBytes - processBytes - least.totalBytes
+  // Never more than a part of what weights would have otherwise: so a budget that requiredBytes() names always works.
+  const layout = layoutWith(
+    ACTIVATION_BYTES + Math.max(0, Math.min(totalBytes * ACTIVATION_SHARE, free * ACTIVATION_FREE)),
+  )
+  const rest = totalBytes - processBytes - layout.totalBytes
   const weightBytes = Math.min(rest, options.weightMemory ?? Number.POSITIVE_INFINITY)
+  const sum = (weightsNeed: number, share: number, own: Layout): number =>
+    processAllowance(resident, threads + 1, 0) + own.totalBytes + Math.ceil(weightsNeed * share)
+  // Page tables are a share of the sum itself; a MiB for rounding.
+  const budgetFor = (...s: Parameters<typeof sum>): number => Math.ceil(sum(...s) * (1 + 1 / 256)) + 1024 * 1024
+  const requiredBytes = (weightsNeed: number): number => budgetFor(weightsNeed, 1 / (1 - ACTIVATION_FREE), least)
+  const residentBytes = (weightsNeed: number): number => budgetFor(weightsNeed, 1, layoutWith(Number.POSITIVE_INFINITY))
   const tooSmall = (cause?: SluiceError): BudgetError => {
     const weightsNeed = Number(cause?.details.requiredBytes ?? 0)
     const capped = options.weightMemory !== undefined && weightBytes < rest
-    const [required, got] = capped ? [weightsNeed, weightBytes] : [processBytes + own + weightsNeed, totalBytes]
+    const [required, got] = capped ? [weightsNeed, weightBytes] : [requiredBytes(weightsNeed), totalBytes]
     return new BudgetError('BUDGET_TOO_SMALL', {
       what: capped ? 'weight memory is too small for this model' : 'memory budget is too small for this model',
       expected: `≥ ${required} bytes (${formatBytes(required)})`,
@@ -130,8 +149,18 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
       cause,
     })
   }
-  if (rest <= 0) throw tooSmall()
-  return { plan, layout, threads, context, totalBytes, processBytes, weightBytes, tooSmall }
+  return {
+    plan,
+    layout,
+    threads,
+    context,
+    totalBytes,
+    processBytes,
+    weightBytes: Math.max(0, weightBytes),
+    requiredBytes,
+    residentBytes,
+    tooSmall,
+  }
 }
 
 function checkBytes(what: string, bytes: number | undefined): void {
@@ -145,14 +174,29 @@ function reserveAll(budget: Budget, s: Sizing): void {
   budget.reserve(b.kv, 'kv', `cache for ${s.layout.kvBlocks * KV_PAGE_TOKENS} tokens`)
   budget.reserve(b.adapters, 'adapters', 'adapter matrices')
   budget.reserve(
-    b.activations + b.logits + b.quantized + b.tables + b.vectors,
+    b.activations + b.logits + b.quantized + b.tables + b.vectors + b.tiles,
     'scratch',
     'activations, logits and tables',
   )
 }
 
+/** What of the weights would stay and what stream. Throws BUDGET_TOO_SMALL, saying the budget that would do. */
+export function planWeights(sizing: Sizing, weights: Weights, options: EngineOptions): PagerPlan {
+  try {
+    const { plan } = planPager({
+      reader: weights.reader,
+      names: pagedNames(sizing.plan, weights),
+      weightBytes: sizing.weightBytes,
+      ioMode: options.ioMode ?? 'auto',
+    })
+    return plan.summary
+  } catch (err) {
+    throw isSluiceError(err, 'BUDGET_TOO_SMALL') ? sizing.tooSmall(err) : err
+  }
+}
+
 /** Tensor names of those steps. */
-export function pagedNames(plan: Plan, weights: Weights): string[] {
+function pagedNames(plan: Plan, weights: Weights): string[] {
   return pagedSteps(plan, weights).map((i) => weights.tensorName((plan.steps[i] as { weight: string }).weight))
 }
 
@@ -174,11 +218,11 @@ export async function createEngine(
   const { plan, layout, threads } = sizing
   const precision = options.precision ?? 'fast'
   const kernels = await selectKernels(options.kernels === undefined ? {} : { force: options.kernels })
-  const budget = createBudget(sizing.totalBytes)
-  reserveAll(budget, sizing)
-
   const verify = options.verify === 'off' ? 'off' : 'lazy'
   const weights = new Weights(reader, arch, options.adapters ?? [], verify)
+  planWeights(sizing, weights, options)
+  const budget = createBudget(sizing.totalBytes)
+  reserveAll(budget, sizing)
   const arenas = createArenas({
     reserved: reservedBytes(layout, threads),
     ...(options.arenaBytes === undefined ? {} : { maxArenaBytes: options.arenaBytes }),
@@ -195,8 +239,6 @@ export async function createEngine(
     verify,
     threads,
     kernels,
-  }).catch((err: unknown) => {
-    throw isSluiceError(err, 'BUDGET_TOO_SMALL') ? sizing.tooSmall(err) : err
   })
   let pool: Threads | undefined
   try {

@@ -8,7 +8,7 @@ import type { Model } from '#sluice/api/model.js'
 import { SourceError } from '#sluice/base/errors.js'
 import { createEngine, type EngineOptions } from '#sluice/engine/create.js'
 import type { Engine } from '#sluice/engine/engine.js'
-import { logitsOf } from './run.ts'
+import { logitsOf, sameBytes } from './run.ts'
 import { attached, STORYTELLER, withReads, withStoryteller } from './storyteller.ts'
 
 /** Threads that engines of this file started, newest last, so that a test can end one. */
@@ -42,8 +42,6 @@ async function withEngine(
   })
 }
 
-const same = (a: Float32Array, b: Float32Array) =>
-  Buffer.from(a.buffer, a.byteOffset, a.byteLength).equals(Buffer.from(b.buffer, b.byteOffset, b.byteLength))
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
 
 describe('threads that die', () => {
@@ -183,7 +181,7 @@ describe('aborting', () => {
           await latency((signal) => sequence.forward(Array(500).fill(9), { logits: 'last', signal }), after),
         ).toBeLessThan(SOON_MS)
       expect(sequence.length).toBe(0)
-      expect(same(await sequence.forward(IDS, { logits: 'all' }), want)).toBe(true)
+      expect(sameBytes(await sequence.forward(IDS, { logits: 'all' }), want)).toBe(true)
     })
   })
 
@@ -228,7 +226,7 @@ describe('aborting', () => {
       wake()
       expect(sequence.length).toBe(1)
       sequence.truncate(0)
-      expect(same(await sequence.forward(IDS, { logits: 'all' }), want)).toBe(true)
+      expect(sameBytes(await sequence.forward(IDS, { logits: 'all' }), want)).toBe(true)
       await engine.close()
     })
   })
@@ -253,12 +251,12 @@ describe('reads that fail', () => {
         if (got === 'SOURCE_IO') {
           failed++
           expect(sequence.length).toBe(0)
-        } else expect(same(got as Float32Array, want)).toBe(true)
+        } else expect(sameBytes(got as Float32Array, want)).toBe(true)
         sequence.release()
       }
       expect(failed).toBeGreaterThan(5)
       // A read ahead may have failed after the last call: it is tried again.
-      expect(same(await logitsOf(engine, IDS), want)).toBe(true)
+      expect(sameBytes(await logitsOf(engine, IDS), want)).toBe(true)
       await engine.close()
     })
   })
@@ -295,7 +293,7 @@ describe('calls at the wrong moment', () => {
           (err: { code: string }) => expect(err.code).toBe('CLOSED'),
         )
       }
-      expect(same(await logitsOf(engine, IDS), want)).toBe(true)
+      expect(sameBytes(await logitsOf(engine, IDS), want)).toBe(true)
     })
   })
 
