@@ -20,7 +20,7 @@ export interface Sequence {
   readonly length: number
   /**
    * Runs ids after what is already there. Returns float32 logits (empty for 'none').
-   * Throws REQUEST_INVALID (id out of range), CONTEXT_FULL, BUDGET_EXCEEDED, ABORTED; after a throw the sequence stands where it stood.
+   * Throws REQUEST_INVALID (id out of range), CONTEXT_FULL, BUDGET_EXCEEDED, LOGITS_INVALID (NaN or Infinity), ABORTED; after a throw the sequence stands where it stood.
    */
   forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array>
   /** Forgets positions from `length` on. */

@@ -65,6 +65,7 @@ export class EngineSequence implements Sequence {
     const collect = all && options.onLogits === undefined
     const out = new Float32Array(collect ? ids.length * r.vocabulary : options.logits === 'last' ? r.vocabulary : 0)
     const chunk = all ? r.logitRows : r.tokensMax
+    const before = this.#length
     const rows =
       all && options.onLogits !== undefined ? new Float32Array(Math.min(chunk, ids.length) * r.vocabulary) : undefined
     for (let start = 0; start < ids.length; start += chunk) {
@@ -75,11 +76,12 @@ export class EngineSequence implements Sequence {
       await r.pass(part, this.#length, firstLogit, this.#table, this.#kvTable, options)
       if (this.#released) throw new SluiceError('CLOSED', { what: 'sequence was released while it ran' })
       this.#length += part.length
-      if (collect) for (let i = 0; i < part.length; i++) out.set(r.logits(i), (start + i) * r.vocabulary)
+      const row = (i: number) => finite(r.logits(i), before + start + firstLogit + i)
+      if (collect) for (let i = 0; i < part.length; i++) out.set(row(i), (start + i) * r.vocabulary)
       else if (rows !== undefined) {
-        for (let i = 0; i < part.length; i++) rows.set(r.logits(i), i * r.vocabulary)
+        for (let i = 0; i < part.length; i++) rows.set(row(i), i * r.vocabulary)
         await options.onLogits!(rows.subarray(0, part.length * r.vocabulary), start, part.length)
-      } else if (firstLogit < part.length) out.set(r.logits(0))
+      } else if (firstLogit < part.length) out.set(row(0))
     }
     return out
   }
@@ -131,4 +133,18 @@ export class EngineSequence implements Sequence {
       this.#runner.released(this.#kvTable)
     })
   }
+}
+
+/** The row itself. Whatever asks for logits gets numbers or LOGITS_INVALID: a NaN in a file of logits would be read as a result. */
+function finite(logits: Float32Array, position: number): Float32Array {
+  for (let i = 0; i < logits.length; i++)
+    if (!Number.isFinite(logits[i]!))
+      throw new InferenceError('LOGITS_INVALID', {
+        what: 'the model gave a logit that is not a finite number',
+        where: `position ${position}, token ${i}`,
+        got: logits[i],
+        remedy: 'The weights or an adapter are damaged, or overflow in this precision.',
+        details: { position, token: i },
+      })
+  return logits
 }
