@@ -3,6 +3,7 @@
 import { Command, CommanderError } from 'commander'
 import { SluiceError } from '../base/errors.ts'
 import { EXIT, exitCodeOf } from './exit.ts'
+import { guardTerminal } from './terminal.ts'
 import { version } from './version.ts'
 
 /** Verbs in the order of --help. Loaded on demand: `sluice --help` starts in milliseconds. */
@@ -72,6 +73,7 @@ function report(err: unknown, argv: readonly string[]): number {
   const json = argv.includes('--json')
   if (err instanceof SluiceError) {
     const { code, message, details } = err
+    if (code === 'ABORTED' && (err.cause as NodeJS.ErrnoException | undefined)?.code === 'EPIPE') return EXIT.ok
     if (json) console.error(JSON.stringify({ error: { code, message, details } }))
     else console.error(`sluice: ${message} [${code}]`)
     if (process.env.SLUICE_DEBUG) console.error(err)
@@ -83,10 +85,15 @@ function report(err: unknown, argv: readonly string[]): number {
   return EXIT.failed
 }
 
-// `| head` closes the pipe: that is not an error.
+// `| head` closes the pipe: that is not an error. A full disk is one.
 process.stdout.on('error', (err: NodeJS.ErrnoException) => {
   if (err.code === 'EPIPE') process.exit(EXIT.ok)
-  throw err
+  const code = err.code === 'ENOSPC' ? 'DISK_FULL' : 'OUTPUT_IO'
+  console.error(`sluice: cannot write (standard output): got ${err.code ?? err.message} [${code}]`)
+  process.exit(exitCodeOf(code))
 })
+// Where errors cannot be told, the exit code still tells.
+process.stderr.on('error', () => undefined)
+guardTerminal(process.stdout)
 
 process.exitCode = await main(process.argv.slice(2))
