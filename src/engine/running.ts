@@ -3,7 +3,7 @@ import { SluiceError, throwIfAborted } from '../base/errors.ts'
 import type { Plan, PlanRope } from '../graph/plan.ts'
 import { peakResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
-import type { WeightPager } from '../pager/pager.ts'
+import { CONTROL, type WeightPager } from '../pager/pager.ts'
 import type { Bound } from './bind.ts'
 import type { Engine, EngineReport, ForwardOptions, Precision, Sequence } from './engine.ts'
 import { Exclusive } from './exclusive.ts'
@@ -37,9 +37,15 @@ export class RunningEngine implements Engine, PassRunner {
   readonly #freeTables: number[]
   #pass = 0
   #closed: Promise<void> | undefined
+  readonly #closing: { readonly promise: Promise<undefined>; resolve(): void }
 
   constructor(parts: Parts) {
     this.#p = parts
+    let closing!: () => void
+    const promise = new Promise<undefined>((resolve) => {
+      closing = () => resolve(undefined)
+    })
+    this.#closing = { promise, resolve: closing }
     const { layout, bound, plan } = parts
     this.#pool = new KvPool(bound.kv, layout.kvBlockBytes, layout.kvBlocks)
     const tableBytes = plan.kv.length * layout.pagesMax * 4
@@ -120,11 +126,20 @@ export class RunningEngine implements Engine, PassRunner {
   /** After a pass that did not end: the reader starts over, and the reason is thrown. */
   async #recover(signal: AbortSignal | undefined): Promise<never> {
     const { pager } = this.#p
-    if (pager.failure !== undefined) throw pager.failure
+    const failure = await this.#readerFailure()
+    if (failure !== undefined) throw failure
+    this.#check()
     await pager.reset(this.#pass + 1)
     throwIfAborted(signal)
     this.#check()
     throw new SluiceError('INTERNAL', { what: 'pass ended without a reason' })
+  }
+
+  /** The reader raises its word first and sends the error after it: threads may have left before the error is here. */
+  async #readerFailure(): Promise<Error | undefined> {
+    const { pager } = this.#p
+    if (pager.failure !== undefined || Atomics.load(pager.shared.control, CONTROL.failed) === 0) return pager.failure
+    return Promise.race([new Promise<Error>((resolve) => pager.onError(resolve)), this.#closing.promise])
   }
 
   /** Rows of the embedding, read one by one: a token costs its row, not the matrix. */
@@ -174,6 +189,7 @@ export class RunningEngine implements Engine, PassRunner {
   }
 
   close(): Promise<void> {
+    this.#closing.resolve()
     this.#closed ??= (async () => {
       await this.#p.threads.close()
       await this.#p.pager.close()
