@@ -64,8 +64,9 @@ export class Model {
   }
 
   /** Reads and matches an adapter: a PEFT directory, or the name of one packaged with the model. */
-  adapter(path: string, options: AdapterOptions = {}): Promise<LoadedAdapter> {
+  async adapter(path: string, options: AdapterOptions = {}): Promise<LoadedAdapter> {
     const packaged = this.reader.adapters.find((a) => a.name === path)
+    await packaged?.check?.() // an adapter is read whole anyway; later reads have no checksums of their own
     return loadAdapter(packaged?.path ?? path, this.architecture().graph, options)
   }
 
