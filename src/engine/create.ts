@@ -174,7 +174,7 @@ export async function createEngine(
     throw isSluiceError(err, 'BUDGET_TOO_SMALL') ? sizing.tooSmall(err) : err
   })
   try {
-    const paged = pagedSteps(plan, weights)
+    const paged = new Map(pagedSteps(plan, weights).map((step, at) => [step, pager.matrices[at]!]))
     const residents = await weights.load(plan, base.memory, areas.vectors, areas.adapters)
     const bound = bind({
       plan,
@@ -184,8 +184,8 @@ export async function createEngine(
       precision,
       threads,
       weight: (step) => {
-        const at = paged.indexOf(step)
-        if (at >= 0) return { paged: pager.matrices[at]! }
+        const matrix = paged.get(step)
+        if (matrix !== undefined) return { paged: matrix }
         return { resident: residents.matrices.get((plan.steps[step] as { weight: string }).weight)! }
       },
       vector: (name) => residents.vectors.get(name)!,
