@@ -45,18 +45,18 @@ Examples:
 Every verb prints text for people, and JSON with --json. Exit codes: 0 ok, 1 failed, 2 usage, 3 not valid,
 4 memory or disk does not suffice, 5 input or output, 6 not implemented, 130 cancelled.`,
     )
-  const wanted = argv.find((a) => !a.startsWith('-'))
-  for (const verb of VERBS) {
-    if (
-      wanted !== undefined &&
-      wanted !== 'help' &&
-      VERBS.some((v) => v === canonical(wanted)) &&
-      canonical(wanted) !== verb
-    )
-      continue
-    ;((await import(`./verbs/${verb}.js`)) as Verb).register(program)
-  }
   try {
+    const wanted = argv.find((a) => !a.startsWith('-'))
+    for (const verb of VERBS) {
+      if (
+        wanted !== undefined &&
+        wanted !== 'help' &&
+        VERBS.some((v) => v === canonical(wanted)) &&
+        canonical(wanted) !== verb
+      )
+        continue
+      ;((await import(`./verbs/${verb}.js`)) as Verb).register(program)
+    }
     await program.parseAsync([...argv], { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : EXIT.ok
   } catch (err) {
@@ -67,6 +67,16 @@ Every verb prints text for people, and JSON with --json. Exit codes: 0 ok, 1 fai
 function canonical(verb: string): string {
   return verb === 'validate' ? 'verify' : verb
 }
+
+/** Before a model is looked at: Node could not load its own files, start a thread, or get memory for one. */
+const OUT_OF_RESOURCES = new Set([
+  'EMFILE',
+  'ENFILE',
+  'ENOMEM',
+  'EAGAIN',
+  'ERR_WORKER_INIT_FAILED',
+  'ERR_WORKER_OUT_OF_MEMORY',
+])
 
 function report(err: unknown, argv: readonly string[]): number {
   if (err instanceof CommanderError) return err.exitCode === 0 ? EXIT.ok : EXIT.usage
@@ -79,7 +89,11 @@ function report(err: unknown, argv: readonly string[]): number {
     if (process.env.SLUICE_DEBUG) console.error(err)
     return exitCodeOf(code)
   }
-  const e = err as Error
+  const e = err as NodeJS.ErrnoException
+  if (e.code !== undefined && OUT_OF_RESOURCES.has(e.code)) {
+    console.error(`sluice: the system refused a resource to Node itself: got ${e.message} [${e.code}]`)
+    return EXIT.io
+  }
   if (json) console.error(JSON.stringify({ error: { code: 'INTERNAL', message: e.message } }))
   else console.error(`sluice: unexpected error: ${e.stack ?? e}`)
   return EXIT.failed

@@ -10,7 +10,7 @@ import type { KernelSetName } from '../kernels/kernels.ts'
 import { selectKernels } from '../kernels/select.ts'
 import { createArenas } from '../memory/arena.ts'
 import { createBudget } from '../memory/budget.ts'
-import { cpuCount, machineMemory, processResident } from '../memory/machine.ts'
+import { addressSpaceLeft, cpuCount, machineMemory, processResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
 import { createPager } from '../pager/create.ts'
 import type { IoMode } from '../source/source.ts'
@@ -118,6 +118,22 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
   return { plan, layout, threads, context, totalBytes, processBytes, weightBytes, tooSmall }
 }
 
+/** Address space of a thread: V8's code range (128 MiB), heap and stack, WebAssembly tables. Measured: 0.6 GB. */
+const THREAD_ADDRESS_BYTES = 1024 ** 3
+
+function checkAddressSpace(threads: number): void {
+  const needed = threads * THREAD_ADDRESS_BYTES
+  const left = addressSpaceLeft()
+  if (left >= needed) return
+  throw new BudgetError('BUDGET_EXCEEDED', {
+    what: `the limit on address space (ulimit -v) leaves too little for ${threads} threads`,
+    expected: `≥ ${formatBytes(needed)} left`,
+    got: formatBytes(left),
+    remedy: 'Raise ulimit -v, or use fewer threads.',
+    details: { wantedBytes: needed, availableBytes: left },
+  })
+}
+
 function reserveAll(budget: Budget, s: Sizing): void {
   const b = s.layout.bytes
   budget.reserve(s.processBytes, 'process', 'Node, threads and tokenizer')
@@ -160,6 +176,7 @@ export async function createEngine(
   const arenas = createArenas({ reserved: reservedBytes(layout, threads) })
   const areas = allocate(plan, layout, arenas, threads)
   const base = arenas.arenas[0]!
+  checkAddressSpace(threads + 1)
   const pager = await createPager({
     reader: weights.reader,
     names: pagedNames(plan, weights),
