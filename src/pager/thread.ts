@@ -23,6 +23,7 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
   const worker = new Worker(new URL('./reader-worker.js', import.meta.url), {
     workerData: input,
     name: 'sluice reader',
+    execArgv: [], // flags of the program (--input-type, --eval) are not for threads: some are refused there
   })
   const resets = new Map<number, { resolve(): void; reject(error: Error): void }>()
   let nextId = 1
