@@ -67,6 +67,7 @@ export class Model {
   /** Reads and matches an adapter: a PEFT directory, or the name of one packaged with the model. Its file is closed with the model. */
   async adapter(path: string, options: AdapterOptions = {}): Promise<LoadedAdapter> {
     const packaged = this.reader.adapters.find((a) => a.name === path)
+    await packaged?.check?.() // an adapter is read whole anyway; later reads have no checksums of their own
     const adapter = await loadAdapter(packaged?.path ?? path, this.architecture().graph, options)
     this.#adapters.push(adapter)
     return adapter

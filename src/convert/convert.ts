@@ -1,6 +1,4 @@
 // Any model → package: plan, measure, write. Nothing stands under the final name before it is complete.
-import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import type { ArchOutput } from '../arch/arch.ts'
 import { publishProgress } from '../base/events.ts'
 import type { JsonObject, JsonValue } from '../base/json.ts'
@@ -11,6 +9,8 @@ import { writeGraph } from '../graph/write.ts'
 import type { QuantError } from '../quant/error.ts'
 import { choosePanelExponent } from '../quant/panel-scale.ts'
 import type { Encoding } from '../quant/scheme.ts'
+import { openFile } from '../source/openFile.ts'
+import { resolveInside } from '../source/paths.ts'
 import { openTensors } from '../tensor/lazy.ts'
 import { ggufTokenizerFiles } from '../text/gguf-files.ts'
 import { type ConversionPlan, planConversion } from './plan.ts'
@@ -148,8 +148,20 @@ async function adapterFiles(adapters: readonly PackagedAdapter[]): Promise<Map<s
   const files = new Map<string, Uint8Array>()
   for (const { name, path } of adapters)
     for (const file of ['adapter_config.json', 'adapter_model.safetensors'])
-      files.set(`adapters/${name}/${file}`, await readFile(join(path, file)))
+      files.set(`adapters/${name}/${file}`, await readInside(path, file))
   return files
+}
+
+/** A file of an adapter folder, which may come with a package from anywhere: no link out of it, no pipe, no device. */
+async function readInside(folder: string, file: string): Promise<Uint8Array> {
+  const source = await openFile(await resolveInside(folder, file, { index: 'adapter_model.safetensors' }), {
+    mode: 'pread',
+  })
+  try {
+    return await source.read(0, source.size)
+  } finally {
+    await source.close()
+  }
 }
 
 /** GGUF metadata hold the vocabulary, which a package keeps under tokenizer/. */
