@@ -1,5 +1,5 @@
 // manifest.json from what was planned and written: the writing side of manifest.ts and tensorfield.ts.
-import { canonicalJson, type JsonObject, type JsonValue, parseJsonObject } from '../../base/json.ts'
+import { canonicalJson, type JsonObject, type JsonValue } from '../../base/json.ts'
 import { encodeInline } from './inline.ts'
 import * as fmt from './layout.ts'
 import { readIndex } from './packageindex.ts'
@@ -43,7 +43,7 @@ export function shardName(shard: number): string {
  */
 export function encodeManifest(parts: ManifestParts, root: string): Uint8Array {
   const bytes = Buffer.from(canonicalJson(manifestOf(parts)))
-  readIndex(parseJsonObject(bytes, { where: fmt.MANIFEST_FILE }), fmt.MANIFEST_FILE, root)
+  readIndex(bytes, fmt.MANIFEST_FILE, root)
   return bytes
 }
 

@@ -56,7 +56,7 @@ export async function openWia(path: string, options: OpenWiaOptions = {}): Promi
   const verify = options.verify ?? 'lazy'
   const where = join(folder.root, fmt.MANIFEST_FILE)
   const raw = await folder.readAll(fmt.MANIFEST_FILE, MAX_JSON_BYTES)
-  const { head, records, ordered } = readIndex(parseJsonObject(raw, { where }), where, folder.root)
+  const { head, records, ordered } = readIndex(raw, where, folder.root)
   const table = head.pages === undefined ? undefined : new PageTableFile(folder, head.pages)
   await checkFiles(folder, head)
   const architecture = await readJson(folder, head, fmt.ARCHITECTURE_FILE, verify)
