@@ -6,7 +6,9 @@ import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { open } from '#sluice/api/model.js'
 import { convertToWia } from '#sluice/convert/convert.js'
+import { compile } from '#sluice/graph/compile.js'
 import { logitsOf } from '../engine/run.ts'
+import { runPlan, type Weight, weightOf } from '../graph/interpreter.ts'
 import { readCheckpoint } from '../graph/models.ts'
 import { maxDifference, readNpy } from '../npy.ts'
 import { writeGguf } from './gguf-file.ts'
@@ -75,3 +77,36 @@ test.each(['qwen3-moe', 'phi3', 'granite'])('%s: GGUF file and its package agree
   await model.close()
   expect(await run(target, ids(name))).toEqual(whole)
 })
+
+test.each(['phi3', 'qwen3-moe'])('%s: an int8 package has the rounded weights, and runs with them', async (name) => {
+  const target = join(scratch, `${name}-int8.wia`)
+  const source = await open(join(FIXTURES, name))
+  const arch = source.architecture()
+  await convertToWia(source.reader, arch, target, { quantization: 'int8' })
+  await source.close()
+  const original = readCheckpoint(join(FIXTURES, name)).tensors
+  const rounded = new Map<string, Weight>()
+  const model = await open(target)
+  for (const weight of arch.graph.weights) {
+    const data = (await model.tensor(weight.name).astype('float32')) as Float32Array
+    rounded.set(weight.name, { shape: weight.shape, data })
+    const want = weightOf(original, arch.names.get(weight.name)!)
+    expect(want.shape).toEqual(weight.shape)
+    expect(distance(data, want.data)).toBeLessThan(0.01)
+  }
+  await model.close()
+  const tokens = ids(name)
+  const all = tokens.map((_, i) => i)
+  const { logits } = runPlan(compile(arch.graph), (weight) => rounded.get(weight)!, tokens, all)
+  expect(maxDifference(await run(target, tokens), Float32Array.from(logits))).toBeLessThan(TOLERANCE)
+})
+
+/** Relative, root of mean squares. */
+function distance(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  let [difference, size] = [0, 0]
+  for (let i = 0; i < a.length; i++) {
+    difference += (a[i]! - b[i]!) ** 2
+    size += b[i]! ** 2
+  }
+  return Math.sqrt(difference / size)
+}
