@@ -11,7 +11,7 @@ import type { KernelSetName } from '../kernels/kernels.ts'
 import { selectKernels } from '../kernels/select.ts'
 import { createArenas, MAX_ARENA_BYTES } from '../memory/arena.ts'
 import { createBudget } from '../memory/budget.ts'
-import { cpuCount, machineMemory, processResident } from '../memory/machine.ts'
+import { addressSpaceLeft, cpuCount, machineMemory, processResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
 import { createPager, planPager } from '../pager/create.ts'
 import type { PagerPlan } from '../pager/pager.ts'
@@ -24,6 +24,7 @@ import type { Engine, Precision } from './engine.ts'
 import { KV_PAGE_TOKENS } from './kv.ts'
 import { type Layout, layoutOf, SEQUENCES_MAX } from './layout.ts'
 import { publishEngine } from './news.ts'
+import { firstGroups } from './program.ts'
 import { RunningEngine } from './running.ts'
 import { Threads } from './threads.ts'
 import { loadRopes, Weights } from './weights.ts'
@@ -171,6 +172,22 @@ function checkBytes(what: string, bytes: number | undefined): void {
     throw new ValidationError('REQUEST_INVALID', { what: `${what} is not a count of bytes`, got: bytes })
 }
 
+/** Address space of a thread: V8's code range (128 MiB), heap and stack, WebAssembly tables. Measured: 0.6 GB. */
+const THREAD_ADDRESS_BYTES = 1024 ** 3
+
+function checkAddressSpace(threads: number): void {
+  const needed = threads * THREAD_ADDRESS_BYTES
+  const left = addressSpaceLeft()
+  if (left >= needed) return
+  throw new BudgetError('BUDGET_EXCEEDED', {
+    what: `the limit on address space (ulimit -v) leaves too little for ${threads} threads`,
+    expected: `≥ ${formatBytes(needed)} left`,
+    got: formatBytes(left),
+    remedy: 'Raise ulimit -v, or use fewer threads.',
+    details: { wantedBytes: needed, availableBytes: left },
+  })
+}
+
 function reserveAll(budget: Budget, s: Sizing): void {
   const b = s.layout.bytes
   budget.reserve(s.processBytes, 'process', 'Node, threads and tokenizer')
@@ -189,6 +206,7 @@ export function planWeights(sizing: Sizing, weights: Weights, options: EngineOpt
     const { plan } = planPager({
       reader: weights.reader,
       names: pagedNames(sizing.plan, weights),
+      groups: pagedGroups(sizing.plan, weights),
       weightBytes: sizing.weightBytes,
       ioMode: options.ioMode ?? 'auto',
     })
@@ -201,6 +219,15 @@ export function planWeights(sizing: Sizing, weights: Weights, options: EngineOpt
 /** Tensor names of those steps. */
 function pagedNames(plan: Plan, weights: Weights): string[] {
   return pagedSteps(plan, weights).map((i) => weights.tensorName((plan.steps[i] as { weight: string }).weight))
+}
+
+/** Which expert each of them belongs to: a group of the pager, numbered over all routes; -1 for what every pass needs. */
+export function pagedGroups(plan: Plan, weights: Weights): number[] {
+  const first = firstGroups(plan)
+  return pagedSteps(plan, weights).map((i) => {
+    const step = plan.steps[i]!
+    return step.op === 'linear' && step.tokens.kind === 'expert' ? first[step.tokens.route]! + step.tokens.expert : -1
+  })
 }
 
 /** Indices of the linear steps whose weights are paged, in plan order. */
@@ -232,9 +259,11 @@ export async function createEngine(
   })
   const areas = allocate(plan, layout, arenas, threads)
   const base = arenas.arenas[0]!
+  checkAddressSpace(threads + 1)
   const pager = await createPager({
     reader: weights.reader,
     names: pagedNames(plan, weights),
+    groups: pagedGroups(plan, weights),
     arenas,
     budget,
     weightBytes: sizing.weightBytes,
@@ -245,8 +274,8 @@ export async function createEngine(
   })
   let pool: Threads | undefined
   try {
-    const paged = pagedSteps(plan, weights)
     const ropes = await loadRopes(plan, weights)
+    const paged = new Map(pagedSteps(plan, weights).map((step, at) => [step, pager.matrices[at]!]))
     const residents = await weights.load(plan, base.memory, areas.vectors, areas.adapters)
     const bound = bind({
       plan,
@@ -256,8 +285,8 @@ export async function createEngine(
       precision,
       threads,
       weight: (step) => {
-        const at = paged.indexOf(step)
-        if (at >= 0) return { paged: pager.matrices[at]! }
+        const matrix = paged.get(step)
+        if (matrix !== undefined) return { paged: matrix }
         return { resident: residents.matrices.get((plan.steps[step] as { weight: string }).weight)! }
       },
       vector: (name) => residents.vectors.get(name)!,
