@@ -23,7 +23,7 @@ export interface Sequence {
    * Throws REQUEST_INVALID (id out of range), CONTEXT_FULL, BUDGET_EXCEEDED, LOGITS_INVALID (NaN or Infinity), ABORTED; after a throw the sequence stands where it stood.
    */
   forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array>
-  /** Forgets positions from `length` on. */
+  /** Forgets positions from `length` on. Throws REQUEST_INVALID (also while forward runs), CLOSED. */
   truncate(length: number): void
   release(): void
 }

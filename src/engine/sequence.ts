@@ -31,6 +31,7 @@ export class EngineSequence implements Sequence {
   readonly #kvTable: number
   #length = 0
   #released = false
+  #running = false
 
   constructor(runner: PassRunner, table: KvTable, kvTable: number) {
     this.#runner = runner
@@ -44,17 +45,20 @@ export class EngineSequence implements Sequence {
 
   async forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array> {
     this.#check(ids)
+    const own = Array.from(ids) // the caller's array may change while this waits and runs
     return this.#runner.exclusive(async () => {
       throwIfAborted(options.signal)
-      this.#check(ids) // it may have been released, or grown, while waiting
+      this.#check(own) // it may have been released, or grown, while waiting
       const before = this.#length
+      this.#running = true
       try {
-        const out = await this.#chunks(ids, options)
-        return out
+        return await this.#chunks(own, options)
       } catch (err) {
         this.#length = before
         if (!this.#released) this.#table.truncate(before)
         throw err
+      } finally {
+        this.#running = false
       }
     })
   }
@@ -114,6 +118,12 @@ export class EngineSequence implements Sequence {
   }
 
   truncate(length: number): void {
+    if (this.#released) throw new SluiceError('CLOSED', { what: 'sequence is released' })
+    if (this.#running)
+      throw new ValidationError('REQUEST_INVALID', {
+        what: 'a sequence cannot be truncated while it runs',
+        remedy: 'Wait for forward(), or abort it.',
+      })
     if (!Number.isInteger(length) || length < 0 || length > this.#length)
       throw new ValidationError('REQUEST_INVALID', {
         what: 'cannot truncate to that length',
