@@ -34,6 +34,7 @@ export interface OpenOptions {
 export class Model {
   readonly reader: ModelReader
   readonly #tensors: ReturnType<typeof openTensors>
+  readonly #adapters: LoadedAdapter[] = []
   #architecture: ArchOutput | undefined
   #tokenizer: Promise<Tokenizer | undefined> | undefined
 
@@ -65,10 +66,13 @@ export class Model {
     return loading
   }
 
-  /** Reads and matches an adapter: a PEFT directory, or the name of one packaged with the model. */
-  adapter(path: string, options: AdapterOptions = {}): Promise<LoadedAdapter> {
+  /** Reads and matches an adapter: a PEFT directory, or the name of one packaged with the model. Its file is closed with the model. */
+  async adapter(path: string, options: AdapterOptions = {}): Promise<LoadedAdapter> {
     const packaged = this.reader.adapters.find((a) => a.name === path)
-    return loadAdapter(packaged?.path ?? path, this.architecture().graph, options)
+    await packaged?.check?.() // an adapter is read whole anyway; later reads have no checksums of their own
+    const adapter = await loadAdapter(packaged?.path ?? path, this.architecture().graph, options)
+    this.#adapters.push(adapter)
+    return adapter
   }
 
   /** What a budget would mean, without reading a weight. Throws BUDGET_TOO_SMALL. */
@@ -99,6 +103,7 @@ export class Model {
   }
 
   async close(): Promise<void> {
+    await Promise.all(this.#adapters.splice(0).map((a) => a.reader.close()))
     await this.reader.close()
   }
 

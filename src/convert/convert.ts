@@ -1,6 +1,4 @@
 // Any model → package: plan, then tensor by tensor read, encode, write. Nothing stands under the final name before it is complete.
-import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import type { ArchOutput } from '../arch/arch.ts'
 import { ConversionError } from '../base/errors.ts'
 import { publishProgress } from '../base/events.ts'
@@ -12,6 +10,8 @@ import { writeGraph } from '../graph/write.ts'
 import type { QuantError } from '../quant/error.ts'
 import { choosePanelExponent } from '../quant/panel-scale.ts'
 import type { Encoding } from '../quant/scheme.ts'
+import { openFile } from '../source/openFile.ts'
+import { resolveInside } from '../source/paths.ts'
 import { openTensors } from '../tensor/lazy.ts'
 import { ggufTokenizerFiles } from '../text/gguf-files.ts'
 import { Buffers } from './buffers.ts'
@@ -161,9 +161,21 @@ async function sideFiles(reader: ModelReader, adapters: readonly PackagedAdapter
           got: name,
           remedy: 'Give the adapter another name: --adapter NAME=PATH.',
         })
-      files.set(place, await readFile(join(path, file)))
+      files.set(place, await readInside(path, file))
     }
   return files
+}
+
+/** A file of an adapter folder, which may come with a package from anywhere: no link out of it, no pipe, no device. */
+async function readInside(folder: string, file: string): Promise<Uint8Array> {
+  const source = await openFile(await resolveInside(folder, file, { index: 'adapter_model.safetensors' }), {
+    mode: 'pread',
+  })
+  try {
+    return await source.read(0, source.size)
+  } finally {
+    await source.close()
+  }
 }
 
 /** GGUF metadata hold the vocabulary, which a package keeps under tokenizer/. */

@@ -60,6 +60,8 @@ export interface PackagedAdapter {
   readonly name: string
   /** Directory that holds adapter_config.json and adapter_model.safetensors. */
   readonly path: string
+  /** Reads the adapter's files and compares them with the SHA-256 the package states. Absent where there are none. Throws CHECKSUM_MISMATCH. */
+  check?(): Promise<void>
 }
 
 export type ModelFormatName = 'wia' | 'safetensors' | 'gguf'

@@ -85,6 +85,7 @@ export class OutputFolder {
   }
 
   async remove(): Promise<void> {
+    if (this.#folders.size === 0) return // nothing was created
     await rm(this.temporary, { recursive: true, force: true })
   }
 
@@ -108,7 +109,11 @@ function freeBytesOf(folder: string): number {
 }
 
 function exists(path: string): boolean {
-  return lstatSync(path, { throwIfNoEntry: false }) !== undefined
+  try {
+    return lstatSync(path, { throwIfNoEntry: false }) !== undefined
+  } catch (error) {
+    throw writeError(error, path) // a part of the path is no folder, or not ours to look into
+  }
 }
 
 /** A folder's entries reach the disk only when the folder itself is synced; not every system can. */

@@ -89,7 +89,7 @@ export async function openWia(path: string, options: OpenWiaOptions = {}): Promi
     metadata: head.metadata,
     ...(architecture === undefined ? {} : { architecture }),
     tokenizerFiles: tokenizerFiles(head, readFile),
-    adapters: adapters(folder, head),
+    adapters: adapters(folder, head, readFile),
     sideFiles: sideFiles(head, readFile),
     bytesRead: raw.byteLength + (size(head, fmt.ARCHITECTURE_FILE) ?? 0) + (size(head, fmt.CONFIG_FILE) ?? 0),
     // Canonical form costs as much as opening does, and most callers never ask.
@@ -240,11 +240,21 @@ function sideFiles(head: ManifestHead, read: (file: string) => Promise<Uint8Arra
   return files
 }
 
-function adapters(folder: PackageFolder, head: ManifestHead): PackagedAdapter[] {
-  const names = new Set<string>()
+function adapters(
+  folder: PackageFolder,
+  head: ManifestHead,
+  readFile: (file: string) => Promise<Uint8Array>,
+): PackagedAdapter[] {
+  const files = new Map<string, string[]>()
   for (const path of head.files.keys()) {
-    const m = /^adapters\/([^/]+)\/./.exec(path)
-    if (m !== null) names.add(m[1]!)
+    const name = /^adapters\/([^/]+)\/./.exec(path)?.[1]
+    if (name !== undefined) files.set(name, [...(files.get(name) ?? []), path])
   }
-  return [...names].sort().map((name) => ({ name, path: join(folder.root, 'adapters', name) }))
+  return [...files.keys()].sort().map((name) => ({
+    name,
+    path: join(folder.root, 'adapters', name),
+    async check() {
+      for (const file of files.get(name)!) await readFile(file)
+    },
+  }))
 }
