@@ -121,6 +121,8 @@ test('without an architecture every tensor is kept as it is: strides, LINEAR cod
   const writer = createWiaWriter(at('odd'), {
     metadata: { model_name: 'odd', version: '2.1.0', tags: ['a', 'b'], metadata: { note: { deep: true } } },
     sideFiles: new Map([['metadata/notes.txt', Buffer.from('notes')]]),
+    extensions: { used: ['acme.notes', 'acme.empty'], data: { 'acme.notes': { color: 'blue' } } },
+    quantization: { calibrationDataset: 'some texts', calibrationSamples: 12 },
   })
   const tensor = (name: string, dtype: DType, shape: [number, number], more: Partial<PlannedTensor>): PlannedTensor => {
     const [rows, cols] = shape
