@@ -57,6 +57,8 @@ export interface Program {
 export interface BoundRoute {
   readonly experts: number
   readonly topK: number
+  /** Expert e is group firstGroup + e of the pager. */
+  readonly firstGroup: number
   readonly choices: number
   readonly weights: number
   readonly counts: number
@@ -118,6 +120,9 @@ function withRoute(a: Access, tokens: TokenSet): Access {
   return route === undefined ? a : { ...a, route }
 }
 
+/** Steps that write without a barrier between them. Layers have under ten; a graph of 50,000 would be compared pair by pair. */
+const MAX_UNORDERED = 256
+
 /**
  * Which steps need a barrier: those that touch a buffer (or memory shared with one) that was written since the last barrier, or
  * write one that was read. `overlaps` tells whether two buffers share memory.
@@ -137,6 +142,7 @@ export function placeBarriers(
   return steps.map((step, i) => {
     const a = access(step)
     const conflict =
+      writes.length > MAX_UNORDERED ||
       (quantize[i]! > 0 && quantizedInUse) ||
       hits(a.reads, writes) ||
       hits(a.writes, writes) ||
@@ -184,3 +190,13 @@ export function placeQuantization(
 
 /** First address the engine may use in an arena. */
 export const FIRST_ADDRESS = ARENA_RESERVED_BYTES
+
+/** Number of the first group of each route: experts are groups of the pager. */
+export function firstGroups(plan: Pick<Plan, 'routes'>): number[] {
+  let next = 0
+  return plan.routes.map((r) => {
+    const first = next
+    next += r.experts
+    return first
+  })
+}

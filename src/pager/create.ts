@@ -1,5 +1,7 @@
 // The weight pager: plans, reserves, places, and runs the reader. The contract and its rules are in pager.ts.
+import diagnostics from 'node:diagnostics_channel'
 import { SluiceError, ValidationError } from '../base/errors.ts'
+import { CHANNELS } from '../base/events.ts'
 import type { ModelReader } from '../format/reader.ts'
 import type { ArenaSet, Budget, Page, Reservation } from '../memory/memory.ts'
 import type { IoMode } from '../source/source.ts'
@@ -17,6 +19,8 @@ export interface PagerOptions {
   readonly reader: ModelReader
   /** Tensor names in plan order. A name that comes twice has pages twice. Aliases are resolved. */
   readonly names: readonly string[]
+  /** Group of each name (an expert), or -1: groups are read only in passes that choose them. Absent: every pass needs all. */
+  readonly groups?: readonly number[]
   /** Allocate what must be in arena 0 before this. */
   readonly arenas: ArenaSet
   readonly budget: Budget
@@ -51,7 +55,7 @@ export async function createPager(options: PagerOptions): Promise<WeightPager> {
     throw new ValidationError('REQUEST_INVALID', { what: 'a pager serves at least one compute thread', got: threads })
   const reservations = reserve(budget, plan)
   try {
-    const shared = createShared(plan.residency.pinned, threads)
+    const shared = createShared(plan.residency.pinned, threads, plan.group)
     const areas = place(arenas, plan, io, shared)
     return createHandle(options, plan, io, shared, areas, reservations)
   } catch (error) {
@@ -78,6 +82,7 @@ export function planPager(options: Omit<PagerOptions, 'arenas' | 'budget' | 'thr
     sources: io.shapes,
     weightBytes: options.weightBytes,
     reads,
+    ...(options.groups === undefined ? {} : { groups: options.groups }),
     ...(options.ringBytes === undefined ? {} : { ringBytes: options.ringBytes }),
     ...(options.pageBytes === undefined ? {} : { pageBytes: options.pageBytes }),
   })
@@ -187,10 +192,12 @@ function createHandle(
     const memory = stream.memories[areas.stage.arena]!
     const repack = kernels === undefined || io.files !== undefined ? undefined : repackFor(kernels, memory)
     if (closing !== undefined) throw closedError()
+    // Pages come from another thread, a message each: only when somebody listened before reading began. Payload: PageNews of stream.ts.
+    const news = diagnostics.channel(CHANNELS.page).hasSubscribers
     reader =
       io.files === undefined
-        ? startReaderHere(stream, options.reader.sources, repack, failed)
-        : startReaderThread({ stream, files: io.files, ...(kernels === undefined ? {} : { kernels }) }, failed)
+        ? startReaderHere(stream, options.reader.sources, repack, failed, news)
+        : startReaderThread({ stream, files: io.files, news, ...(kernels === undefined ? {} : { kernels }) }, failed)
     await reader.started
   }
 
