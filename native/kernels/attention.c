@@ -32,34 +32,68 @@ EXPORT(softmax)(float *x, u32 n) {
   storeTail(x + i, wasm_f32x4_mul(loadPlainTail(F32, (const u8 *)(x + i), n - i), inverse), n - i);
 }
 
-// Scores of `count` consecutive keys: element d in lane d mod 8, as in matMul.
-INLINE void scoreKeys(const int encoding, const int count, const float *q, const u8 *keys, u32 headDim, float scale, float *scores) {
+// Heads of a group that share the reading of keys and values (and their conversion); at most these many.
+#define QUERIES 4
+
+// Scores: element d in lane d mod 8, as in matMul. Either one query and `keyCount` consecutive keys, or four queries (qStride floats
+// apart) and one key; scores of a query lie scoreStride floats apart.
+INLINE void scoreKeys(const int encoding, const int queries, const int keyCount, const float *q, u32 qStride, const u8 *keys, u32 headDim,
+                      float scale, float *scores, u32 scoreStride) {
   const u32 step = plainBytes(encoding), rowBytes = headDim * step;
+  const int count = queries * keyCount;
   v128 low[4], high[4];
   UNROLLED for (int i = 0; i < count; i++) low[i] = high[i] = zero();
   u32 d = 0;
   ROLLED for (; d + 8 <= headDim; d += 8) {
-    v128 q0 = load(q + d), q1 = load(q + d + 4);
-    UNROLLED for (int i = 0; i < count; i++) {
-      low[i] = multiplyAdd(loadPlain4(encoding, keys + i * rowBytes + d * step), q0, low[i]);
-      high[i] = multiplyAdd(loadPlain4(encoding, keys + i * rowBytes + (d + 4) * step), q1, high[i]);
+    v128 k0[4], k1[4];
+    UNROLLED for (int k = 0; k < keyCount; k++) {
+      k0[k] = loadPlain4(encoding, keys + k * rowBytes + d * step);
+      k1[k] = loadPlain4(encoding, keys + k * rowBytes + (d + 4) * step);
+    }
+    UNROLLED for (int j = 0; j < queries; j++) {
+      v128 q0 = load(q + j * qStride + d), q1 = load(q + j * qStride + d + 4);
+      UNROLLED for (int k = 0; k < keyCount; k++) {
+        low[j + k] = multiplyAdd(k0[k], q0, low[j + k]);
+        high[j + k] = multiplyAdd(k1[k], q1, high[j + k]);
+      }
     }
   }
   const u32 left = headDim - d;
-  UNROLLED for (int i = 0; i < count; i++) {
-    const u8 *tail = keys + i * rowBytes + d * step, *qTail = (const u8 *)(q + d);
-    if (left >= 4) low[i] = multiplyAdd(loadPlain4(encoding, tail), load(qTail), low[i]);
-    else if (left > 0) low[i] = multiplyAdd(loadPlainTail(encoding, tail, left), loadPlainTail(F32, qTail, left), low[i]);
-    if (left > 4)
-      high[i] = multiplyAdd(loadPlainTail(encoding, tail + 4 * step, left - 4), loadPlainTail(F32, qTail + 16, left - 4), high[i]);
+  if (left > 0) {
+    UNROLLED for (int i = 0; i < count; i++) {
+      const u8 *tail = keys + (i % keyCount) * rowBytes + d * step, *qTail = (const u8 *)(q + (i % queries) * qStride + d);
+      if (left >= 4) low[i] = multiplyAdd(loadPlain4(encoding, tail), load(qTail), low[i]);
+      else low[i] = multiplyAdd(loadPlainTail(encoding, tail, left), loadPlainTail(F32, qTail, left), low[i]);
+      if (left > 4)
+        high[i] = multiplyAdd(loadPlainTail(encoding, tail + 4 * step, left - 4), loadPlainTail(F32, qTail + 16, left - 4), high[i]);
+    }
   }
-  UNROLLED for (int i = 0; i < count; i++) scores[i] = sum4(wasm_f32x4_add(low[i], high[i])) * scale;
+  if (count == 1) {
+    scores[0] = sum4(wasm_f32x4_add(low[0], high[0])) * scale;
+    return;
+  }
+  // Four times sum4 at once.
+  v128 a = wasm_f32x4_add(low[0], high[0]), b = wasm_f32x4_add(low[1], high[1]);
+  v128 c = wasm_f32x4_add(low[2], high[2]), e = wasm_f32x4_add(low[3], high[3]);
+  v128 ab = wasm_f32x4_add(wasm_i32x4_shuffle(a, b, 0, 2, 4, 6), wasm_i32x4_shuffle(a, b, 1, 3, 5, 7));
+  v128 ce = wasm_f32x4_add(wasm_i32x4_shuffle(c, e, 0, 2, 4, 6), wasm_i32x4_shuffle(c, e, 1, 3, 5, 7));
+  v128 all = wasm_f32x4_add(wasm_i32x4_shuffle(ab, ce, 0, 2, 4, 6), wasm_i32x4_shuffle(ab, ce, 1, 3, 5, 7));
+  all = wasm_f32x4_mul(all, wasm_f32x4_splat(scale));
+  if (queries == 1) {
+    wasm_v128_store(scores, all);
+    return;
+  }
+  wasm_v128_store32_lane(scores, all, 0);
+  wasm_v128_store32_lane(scores + scoreStride, all, 1);
+  wasm_v128_store32_lane(scores + 2 * scoreStride, all, 2);
+  wasm_v128_store32_lane(scores + 3 * scoreStride, all, 3);
 }
 
-// Positions [first, last] of one head; `at` is the byte offset of the head's keys (or values) in a page.
+// Positions [first, last] of one key-value head; `at` is the byte offset of the head's keys (or values) in a page.
 typedef struct {
   const u32 *pages;
   u32 pageTokens, at, headDim, first, last;
+  u32 scoreStride; // floats from one query's scores to the next one's
 } Run;
 
 INLINE u32 runInPage(const Run *run, u32 p) { return minimum(run->pageTokens - p % run->pageTokens, run->last + 1 - p); }
@@ -67,66 +101,98 @@ INLINE const u8 *rowAt(const int encoding, const Run *run, u32 p) {
   return (const u8 *)(uintptr_t)run->pages[p / run->pageTokens] + run->at + (p % run->pageTokens) * run->headDim * plainBytes(encoding);
 }
 
-INLINE void scoreAll(const int encoding, const Run *run, const float *q, float scale, float *scores) {
-  const u32 rowBytes = run->headDim * plainBytes(encoding);
+INLINE void scoreAll(const int encoding, const int queries, const Run *run, const float *q, float scale, float *scores) {
+  const u32 headDim = run->headDim, rowBytes = headDim * plainBytes(encoding);
   for (u32 p = run->first; p <= run->last;) {
     const u8 *keys = rowAt(encoding, run, p);
     const u32 end = p + runInPage(run, p);
-    for (; p + 4 <= end; p += 4, keys += 4 * rowBytes) scoreKeys(encoding, 4, q, keys, run->headDim, scale, scores + p - run->first);
-    for (; p < end; p++, keys += rowBytes) scoreKeys(encoding, 1, q, keys, run->headDim, scale, scores + p - run->first);
+    if (queries == 1)
+      for (; p + 4 <= end; p += 4, keys += 4 * rowBytes) scoreKeys(encoding, 1, 4, q, 0, keys, headDim, scale, scores + p - run->first, 0);
+    for (; p < end; p++, keys += rowBytes)
+      scoreKeys(encoding, queries, 1, q, headDim, keys, headDim, scale, scores + p - run->first, run->scoreStride);
   }
 }
 
-// 4·registers dimensions from d on: weights times values in order of position, times `inverse` at the end.
-INLINE void weighValues(const int encoding, const int registers, const Run *run, const float *weights, float inverse, u32 d, u32 width, float *y) {
-  const u32 step = plainBytes(encoding), rowBytes = run->headDim * step;
-  v128 sums[4];
-  UNROLLED for (int i = 0; i < registers; i++) sums[i] = zero();
+// 4·registers dimensions from d on (or `width` < 4 of them): weights times values in order of position, times `inverse` at the end.
+INLINE void weighValues(const int encoding, const int queries, const int registers, const int narrow, const Run *run, const float *weights,
+                        const float *inverse, u32 d, u32 width, float *y) {
+  const u32 step = plainBytes(encoding), rowBytes = run->headDim * step, stride = run->scoreStride;
+  v128 sums[8]; // index register·queries + query
+  UNROLLED for (int i = 0; i < registers * queries; i++) sums[i] = zero();
   for (u32 p = run->first; p <= run->last;) {
     const u8 *values = rowAt(encoding, run, p) + d * step;
-    const u32 end = p + runInPage(run, p);
-    ROLLED for (; p < end; p++, values += rowBytes) {
-      v128 weight = wasm_v128_load32_splat(weights + p - run->first);
-      UNROLLED for (int i = 0; i < registers; i++) {
-        v128 v = width < 4 ? loadPlainTail(encoding, values, width) : loadPlain4(encoding, values + i * 4 * step);
-        sums[i] = multiplyAdd(weight, v, sums[i]);
+    const u32 count = runInPage(run, p);
+    const float *weight = weights + p - run->first, *end = weight + count;
+    p += count;
+    ROLLED for (; weight < end; weight++, values += rowBytes) {
+      v128 v[4];
+      UNROLLED for (int i = 0; i < registers; i++)
+        v[i] = narrow ? loadPlainTail(encoding, values, width) : loadPlain4(encoding, values + i * 4 * step);
+      UNROLLED for (int j = 0; j < queries; j++) {
+        v128 each = wasm_v128_load32_splat(weight + j * stride);
+        UNROLLED for (int i = 0; i < registers; i++) sums[i * queries + j] = multiplyAdd(each, v[i], sums[i * queries + j]);
       }
     }
   }
-  UNROLLED for (int i = 0; i < registers; i++) {
-    v128 v = wasm_f32x4_mul(sums[i], wasm_f32x4_splat(inverse));
-    if (width < 4) storeTail(y + d, v, width);
-    else wasm_v128_store(y + d + 4 * i, v);
-  }
-}
-
-INLINE void attentionHeads(const int encoding, const float *q, u32 qStride, float *y, u32 yStride, u32 heads, u32 kvHeads, u32 headDim,
-                           u32 headStart, u32 headEnd, u32 tokens, u32 position, const u32 *pages, u32 pageTokens, float scale,
-                           u32 window, float *scores) {
-  const u32 group = heads / kvHeads, headBytes = pageTokens * headDim * plainBytes(encoding);
-  for (u32 head = headStart; head < headEnd; head++) {
-    const u32 kvHead = head / group;
-    for (u32 t = 0; t < tokens; t++) {
-      const u32 last = position + t, first = window > 0 && last + 1 > window ? last + 1 - window : 0;
-      const Run keys = {pages, pageTokens, kvHead * headBytes, headDim, first, last};
-      const Run values = {pages, pageTokens, (kvHeads + kvHead) * headBytes, headDim, first, last};
-      scoreAll(encoding, &keys, q + t * qStride + head * headDim, scale, scores);
-      const float inverse = 1.0f / exponentials(scores, last - first + 1);
-      float *out = y + t * yStride + head * headDim;
-      u32 d = 0;
-      for (; d + 16 <= headDim; d += 16) weighValues(encoding, 4, &values, scores, inverse, d, 16, out);
-      for (; d + 4 <= headDim; d += 4) weighValues(encoding, 1, &values, scores, inverse, d, 4, out);
-      if (d < headDim) weighValues(encoding, 1, &values, scores, inverse, d, headDim - d, out);
+  UNROLLED for (int j = 0; j < queries; j++) {
+    UNROLLED for (int i = 0; i < registers; i++) {
+      v128 v = wasm_f32x4_mul(sums[i * queries + j], wasm_f32x4_splat(inverse[j]));
+      float *out = y + j * run->headDim + d + 4 * i;
+      if (narrow) storeTail(out, v, width);
+      else wasm_v128_store(out, v);
     }
   }
 }
 
+// Heads side by side in q and y.
+typedef struct {
+  Run keys, values;
+  const float *q;
+  float *y, *scores;
+  float scale;
+} Heads;
+
+INLINE void attendHeads(const int encoding, const int queries, const int registers, const Heads *h) {
+  const u32 headDim = h->keys.headDim;
+  scoreAll(encoding, queries, &h->keys, h->q, h->scale, h->scores);
+  float inverse[QUERIES];
+  for (int j = 0; j < queries; j++)
+    inverse[j] = 1.0f / exponentials(h->scores + j * h->keys.scoreStride, h->keys.last - h->keys.first + 1);
+  u32 d = 0, wide = 4 * registers;
+  for (; d + wide <= headDim; d += wide) weighValues(encoding, queries, registers, 0, &h->values, h->scores, inverse, d, wide, h->y);
+  for (; d + 4 <= headDim; d += 4) weighValues(encoding, queries, 1, 0, &h->values, h->scores, inverse, d, 4, h->y);
+  if (d < headDim) weighValues(encoding, queries, 1, 1, &h->values, h->scores, inverse, d, headDim - d, h->y);
+}
+
+OWN oneHeadF32(const Heads *h) { attendHeads(F32, 1, 4, h); }
+OWN fourHeadsF32(const Heads *h) { attendHeads(F32, QUERIES, 2, h); }
+OWN oneHeadF16(const Heads *h) { attendHeads(F16, 1, 4, h); }
+OWN fourHeadsF16(const Heads *h) { attendHeads(F16, QUERIES, 2, h); }
+
 EXPORT(attention)(const float *q, u32 qStride, float *y, u32 yStride, u32 heads, u32 kvHeads, u32 headDim, u32 headStart, u32 headEnd,
                   u32 tokens, u32 position, const u32 *pages, u32 pageTokens, u32 kvF16, float scale, u32 window, float *scratch) {
-  if (kvF16)
-    attentionHeads(F16, q, qStride, y, yStride, heads, kvHeads, headDim, headStart, headEnd, tokens, position, pages, pageTokens, scale, window, scratch);
-  else
-    attentionHeads(F32, q, qStride, y, yStride, heads, kvHeads, headDim, headStart, headEnd, tokens, position, pages, pageTokens, scale, window, scratch);
+  const u32 group = heads / kvHeads, headBytes = pageTokens * headDim * (kvF16 ? 2 : 4);
+  const u32 scoreStride = (position + tokens + 63) & ~63u; // attentionScratch in src/kernels/compute.ts
+  for (u32 head = headStart; head < headEnd;) {
+    const u32 kvHead = head / group, inGroup = minimum(headEnd, (kvHead + 1) * group) - head;
+    const u32 count = inGroup >= QUERIES ? QUERIES : 1;
+    for (u32 t = 0; t < tokens; t++) {
+      const u32 last = position + t, first = window > 0 && last + 1 > window ? last + 1 - window : 0;
+      const Heads h = {
+          {pages, pageTokens, kvHead * headBytes, headDim, first, last, scoreStride},
+          {pages, pageTokens, (kvHeads + kvHead) * headBytes, headDim, first, last, scoreStride},
+          q + t * qStride + head * headDim,
+          y + t * yStride + head * headDim,
+          scratch,
+          scale,
+      };
+      if (kvF16 && count == 1) oneHeadF16(&h);
+      else if (kvF16) fourHeadsF16(&h);
+      else if (count == 1) oneHeadF32(&h);
+      else fourHeadsF32(&h);
+    }
+    head += count;
+  }
 }
 
 // float32 → binary16, to nearest even; the same steps as floatToHalf in src/kernels/scalar/float.ts.

@@ -1,6 +1,8 @@
 // Binds a plan to memory: allocates every area of the layout in arena 0 and turns names into addresses.
+
 import { SluiceError } from '../base/errors.ts'
 import type { Plan } from '../graph/plan.ts'
+import { attentionScratch } from '../kernels/compute.ts'
 import type { ArenaSet } from '../memory/memory.ts'
 import { KV_PAGE_TOKENS } from './kv.ts'
 import { type Layout, SEQUENCES_MAX } from './layout.ts'
@@ -76,7 +78,7 @@ export function allocate(plan: Plan, layout: Layout, arenas: ArenaSet, threads: 
       ...consecutive(take(r.experts * tokensMax * 8), r.experts * tokensMax * 4),
     }),
   )
-  const scores = Array.from({ length: threads }, () => take((layout.pagesMax * KV_PAGE_TOKENS + 64) * 4))
+  const scores = Array.from({ length: threads }, () => take(attentionScratch(layout.pagesMax * KV_PAGE_TOKENS)))
   const kvTables = take(plan.kv.length * layout.pagesMax * 4 * SEQUENCES_MAX)
   const logitTokens = take(tokensMax * 4)
   const kv = take(layout.bytes.kv, 4096)

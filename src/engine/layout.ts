@@ -1,7 +1,7 @@
 // What the engine itself needs in arena 0, as pure arithmetic: the same numbers serve `plan` (before anything is allocated) and bind.ts.
 import { roundUp } from '../base/shape.ts'
 import type { Plan } from '../graph/plan.ts'
-import { quantizedStride } from '../kernels/compute.ts'
+import { attentionScratch, quantizedStride } from '../kernels/compute.ts'
 import type { Precision } from './engine.ts'
 import { KV_PAGE_TOKENS, kvBlock } from './kv.ts'
 
@@ -75,7 +75,7 @@ export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
   const block = kvBlock(plan.kv, kvElementBytes)
   const pagesMax = Math.ceil(o.context / KV_PAGE_TOKENS)
   const kvBlocks = Math.ceil(o.cacheTokens / KV_PAGE_TOKENS)
-  const scores = o.threads * roundUp((pagesMax * KV_PAGE_TOKENS + 64) * 4, 64)
+  const scores = o.threads * attentionScratch(pagesMax * KV_PAGE_TOKENS)
   const tileX = roundUp(Math.max(widest * 4, quantizedRow) * TILE_TOKENS, 64)
   const tileY = TILE_ROWS * 4 * TILE_TOKENS
   const bytes = {

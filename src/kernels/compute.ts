@@ -116,3 +116,11 @@ export function quantizedStride(cols: number, block: number): number {
   const n = roundUp(cols, block)
   return roundUp(3 * n + 12 * (n / block), 64)
 }
+
+/** Heads that share one reading of a key-value head (QUERIES in native/kernels/attention.c). */
+const ATTENTION_QUERIES = 4
+
+/** Bytes of scratch that attention over `positions` positions takes: float32 scores of the heads it computes together. */
+export function attentionScratch(positions: number): number {
+  return mulSafe(ATTENTION_QUERIES * 4, roundUp(positions, 64), 'attention scores')
+}

@@ -67,7 +67,7 @@ export interface AttentionCall {
   scale: number
   /** 0 = none, else only the last `window` positions. */
   window: number
-  /** Scratch for scores: float32 [ (position + tokens) rounded up to 64 ] for this thread alone. */
+  /** Scratch for scores, for this thread alone: attentionScratch(position + tokens) bytes (compute.ts). */
   scratch: number
 }
 
