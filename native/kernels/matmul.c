@@ -125,54 +125,125 @@ INLINE float blockSum(const float *x, u32 block) {
   return sum4(sum);
 }
 
-// Registers q…q+registers-1 (four rows each) of one panel, `tokenCount` tokens.
-INLINE void panelPass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
-  const u8 *w = pass->w + pass->q * 16; // codes of the first register
+// One panel, one token.
+INLINE void panelPass(const int encoding, const Pass *pass) {
+  const u8 *w = pass->w;
   const float *x = (const float *)pass->x;
-  const u32 blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, xStride = pass->xStride / 4;
-  v128 sums[8]; // index register·tokenCount + token
-  UNROLLED for (int i = 0; i < registers * tokenCount; i++) sums[i] = zero();
+  const u32 blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32;
   const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32);
-  const u8 *scales = pass->w + codes + pass->q * (scaleF32 ? 16 : 8);
   const int columns = (int)chunkColumns(encoding);
-  ROLLED for (u32 b = 0; b < blocks; b++) {
-    v128 parts[8];
-    UNROLLED for (int i = 0; i < registers * tokenCount; i++) parts[i] = zero();
+  v128 sums[4];
+  UNROLLED for (int i = 0; i < 4; i++) sums[i] = zero();
+  ROLLED for (u32 b = 0; b < blocks; b++, w += bytes) {
+    v128 parts[4];
+    UNROLLED for (int i = 0; i < 4; i++) parts[i] = zero();
     const float *xb = x + b * block;
-    ROLLED for (u32 at = 0; at < codes; at += 64) {
-      UNROLLED for (int i = 0; i < registers; i++) {
+    ROLLED for (u32 at = 0; at < codes; at += 64, xb += columns) {
+      UNROLLED for (int i = 0; i < 4; i++) {
         v128 code[8];
         chunkToFloat(encoding, load(w + at + i * 16), code);
-        UNROLLED for (int c = 0; c < columns; c++) {
-          UNROLLED for (int t = 0; t < tokenCount; t++) {
-            v128 xc = wasm_v128_load32_splat(xb + t * xStride + c);
-            parts[i * tokenCount + t] = multiplyAdd(code[c], xc, parts[i * tokenCount + t]);
-          }
-        }
+        UNROLLED for (int c = 0; c < columns; c++) parts[i] = multiplyAdd(code[c], wasm_v128_load32_splat(xb + c), parts[i]);
       }
-      xb += columns;
     }
     v128 scale[4];
-    loadScales(scales, registers, scaleF32, scale);
-    UNROLLED for (int i = 0; i < registers; i++) {
-      UNROLLED for (int t = 0; t < tokenCount; t++)
-        sums[i * tokenCount + t] = multiplyAdd(scale[i], parts[i * tokenCount + t], sums[i * tokenCount + t]);
-    }
+    loadScales(w + codes, 4, scaleF32, scale);
+    UNROLLED for (int i = 0; i < 4; i++) sums[i] = multiplyAdd(scale[i], parts[i], sums[i]);
     if (encoding == INT4M) {
-      loadScales(scales + scaleBytes(scaleF32), registers, scaleF32, scale);
-      UNROLLED for (int t = 0; t < tokenCount; t++) {
-        v128 total = wasm_f32x4_splat(blockSum(x + t * xStride + b * block, block));
-        UNROLLED for (int i = 0; i < registers; i++)
-          sums[i * tokenCount + t] = multiplyAdd(scale[i], total, sums[i * tokenCount + t]);
-      }
+      loadScales(w + codes + scaleBytes(scaleF32), 4, scaleF32, scale);
+      const v128 total = wasm_f32x4_splat(blockSum(x + b * block, block));
+      UNROLLED for (int i = 0; i < 4; i++) sums[i] = multiplyAdd(scale[i], total, sums[i]);
     }
-    w += bytes;
-    scales += bytes;
   }
-  UNROLLED for (int i = 0; i < registers; i++) {
-    UNROLLED for (int t = 0; t < tokenCount; t++)
-      finishRows(pass->y + t * pass->yStride, pass->q + i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
+  UNROLLED for (int i = 0; i < 4; i++)
+    finishRows(pass->y, i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[i]);
+}
+
+// --- panels, several tokens: a stretch of the panel becomes float32 once, then every token meets it; each sum takes the steps of
+// panelPass in the same order
+
+#define STRETCH_FLOATS 512 // a tile: 16 rows, 32 columns
+#define GROUP_TOKENS 24
+
+typedef struct {
+  v128 codes[STRETCH_FLOATS / 4]; // 64 bytes a column
+  v128 scales[4], minima[4];      // of the block
+  v128 parts[GROUP_TOKENS * 4], sums[GROUP_TOKENS * 4];
+  u32 first, ends;                // whether the stretch begins a block, and whether it ends one
+  u32 tokens;
+  const float *x; // activations of the first token in the stretch
+  u32 xStride, block;
+} FloatTile;
+
+INLINE void fillFloats(const int encoding, FloatTile *tile, const u8 *w) {
+  const int columns = (int)chunkColumns(encoding);
+  v128 *out = tile->codes;
+  ROLLED for (u32 c = 0; c < 32; c += columns, w += 64, out += columns * 4) {
+    UNROLLED for (int q = 0; q < 4; q++) {
+      v128 code[8];
+      chunkToFloat(encoding, load(w + q * 16), code);
+      UNROLLED for (int i = 0; i < columns; i++) out[4 * i + q] = code[i];
+    }
   }
+}
+
+// Two tokens from t on.
+INLINE void addFloats(FloatTile *tile, const int hasMinima, u32 t) {
+  const float *x0 = tile->x + t * tile->xStride, *x1 = x0 + tile->xStride, *end = x0 + 32;
+  v128 *kept = tile->parts + 4 * t, *sums = tile->sums + 4 * t;
+  v128 parts[8]; // index 4·token + register
+  UNROLLED for (int i = 0; i < 8; i++) parts[i] = tile->first ? zero() : kept[i];
+  const v128 *codes = tile->codes;
+  ROLLED for (; x0 < end; x0++, x1++, codes += 4) {
+    v128 a = wasm_v128_load32_splat(x0), b = wasm_v128_load32_splat(x1);
+    UNROLLED for (int i = 0; i < 4; i++) {
+      v128 code = codes[i];
+      parts[i] = multiplyAdd(code, a, parts[i]);
+      parts[4 + i] = multiplyAdd(code, b, parts[4 + i]);
+    }
+  }
+  if (!tile->ends) {
+    UNROLLED for (int i = 0; i < 8; i++) kept[i] = parts[i];
+    return;
+  }
+  UNROLLED for (int i = 0; i < 8; i++) sums[i] = multiplyAdd(tile->scales[i & 3], parts[i], sums[i]);
+  if (hasMinima) {
+    UNROLLED for (int j = 0; j < 2; j++) {
+      v128 total = wasm_f32x4_splat(blockSum((j == 0 ? x0 : x1) - tile->block, tile->block));
+      UNROLLED for (int i = 0; i < 4; i++) sums[4 * j + i] = multiplyAdd(tile->minima[i], total, sums[4 * j + i]);
+    }
+  }
+}
+OWN addFloatTile(FloatTile *tile) {
+  for (u32 t = 0; t < tile->tokens; t += 2) addFloats(tile, 0, t);
+}
+OWN addFloatTileMinima(FloatTile *tile) {
+  for (u32 t = 0; t < tile->tokens; t += 2) addFloats(tile, 1, t);
+}
+
+// An even number of tokens, GROUP_TOKENS at most.
+INLINE void panelTogether(const int encoding, const Pass *pass, u32 tokens) {
+  const u32 block = pass->block, codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, pass->scaleF32);
+  FloatTile tile;
+  tile.tokens = tokens;
+  tile.x = (const float *)pass->x;
+  tile.xStride = pass->xStride / 4;
+  tile.block = block;
+  for (u32 i = 0; i < tokens * 4; i++) tile.sums[i] = zero();
+  const u8 *w = pass->w;
+  for (u32 b = 0; b < pass->blocks; b++, w += bytes) {
+    loadScales(w + codes, 4, pass->scaleF32, tile.scales);
+    if (encoding == INT4M) loadScales(w + codes + scaleBytes(pass->scaleF32), 4, pass->scaleF32, tile.minima);
+    for (u32 c = 0; c < block; c += 32, tile.x += 32) {
+      tile.first = c == 0;
+      tile.ends = c + 32 == block;
+      fillFloats(encoding, &tile, w + codes / block * c);
+      if (encoding == INT4M) addFloatTileMinima(&tile);
+      else addFloatTile(&tile);
+    }
+  }
+  for (u32 t = 0; t < tokens; t++)
+    for (u32 q = 0; q < 4; q++)
+      finishRows(pass->y + t * pass->yStride, q, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, tile.sums[4 * t + q]);
 }
 
 #define ROWS(name) \
@@ -180,8 +251,8 @@ INLINE void panelPass(const int encoding, const int registers, const int tokenCo
   OWN name##FourRows(const RowsPass *pass) { rowsPass(name, 4, pass); } \
   OWN name##FourTokens(const RowsPass *pass) { tokensPass(name, pass); }
 #define PANELS(name) \
-  OWN name##One(const Pass *pass) { panelPass(name, 4, 1, pass); } \
-  OWN name##Four(const Pass *pass) { panelPass(name, 2, 4, pass); }
+  OWN name##One(const Pass *pass) { panelPass(name, pass); } \
+  OWN name##Together(const Pass *pass, u32 tokens) { panelTogether(name, pass, tokens); }
 ROWS(F32)
 ROWS(F16)
 ROWS(BF16)
@@ -206,9 +277,9 @@ EXPORT(matMul)(u32 encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 sca
 #undef ROWS
   }
   const u32 blocks = (cols + block - 1) / block;
-  const Pass pass = {w, 0, blocks, block, scaleF32, multiplier, (const u8 *)x, xStride * 4, y, yStride, 0, accumulate, alpha};
+  const Pass pass = {w, blocks, block, scaleF32, multiplier, (const u8 *)x, xStride * 4, y, yStride, 0, accumulate, alpha};
 #define PANELS(name) \
-  if (encoding == name) return eachPass(name, pass, rows, tokens, name##One, name##Four);
+  if (encoding == name) return eachPanel(name, pass, rows, tokens, GROUP_TOKENS, name##One, name##Together);
   PANELS(INT8)
   PANELS(INT4)
   PANELS(INT4M)

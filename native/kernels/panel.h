@@ -118,7 +118,6 @@ INLINE void finishRows(float *y, u32 q, u32 rows, float multiplier, u32 accumula
 // One panel against the tokens of a pass.
 typedef struct {
   const u8 *w;
-  u32 q; // first register of rows
   u32 blocks, block, scaleF32;
   float multiplier;
   const u8 *x;
@@ -130,22 +129,24 @@ typedef struct {
   float alpha;
 } Pass;
 
-typedef void (*PassFunction)(const Pass *);
-
-// All panels and tokens: four tokens a pass share the decoding of weights (two registers of rows at a time, as many sums as there
-// are registers for), the others go alone. `pass` adds the same numbers in the same order either way.
-INLINE void eachPass(const int encoding, Pass pass, u32 rows, u32 tokens, PassFunction one, PassFunction four) {
+// All panels and tokens: tokens in groups (an even number, `most` at most) share the decoding of weights, an odd one goes alone; the
+// same sums either way.
+INLINE void eachPanel(const int encoding, Pass pass, u32 rows, u32 tokens, const u32 most, void (*one)(const Pass *), void (*together)(const Pass *, u32)) {
   const u32 panelBytes = pass.blocks * blockBytes(encoding, pass.block, pass.scaleF32);
   const u8 *x = pass.x;
   for (u32 first = 0; first < rows; first += 16, pass.w += panelBytes) {
     float *y = pass.y;
     pass.rows = minimum(16, rows - first);
     pass.x = x;
-    u32 t = 0;
-    for (; t + 4 <= tokens; t += 4, pass.x += 4 * pass.xStride, pass.y += 4 * pass.yStride)
-      for (pass.q = 0; pass.q < 4; pass.q += 2) four(&pass);
-    pass.q = 0;
-    for (; t < tokens; t++, pass.x += pass.xStride, pass.y += pass.yStride) one(&pass);
+    u32 left = tokens;
+    while (left >= 2) {
+      const u32 count = minimum(left & ~1u, most);
+      together(&pass, count);
+      left -= count;
+      pass.x += count * pass.xStride;
+      pass.y += count * pass.yStride;
+    }
+    for (; left > 0; left--, pass.x += pass.xStride, pass.y += pass.yStride) one(&pass);
     pass.y = y + 16;
   }
 }

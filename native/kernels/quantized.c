@@ -146,51 +146,47 @@ INLINE void onePass(const int encoding, const Pass *pass) {
     finishRows(pass->y, i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[i]);
 }
 
-// --- fp8 has no integers: dot products are float32, in column order; registers q…q+registers-1, `tokenCount` tokens
+// --- fp8 has no integers: dot products are float32, in column order
 
-INLINE void float8Pass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
-  const u8 *w = pass->w + pass->q * 16;
+// `tokenCount` tokens from t on.
+INLINE void float8Pass(const int encoding, const int tokenCount, const Pass *pass, u32 t) {
+  const u8 *w = pass->w;
   const u32 blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, stride = pass->xStride;
   const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32);
-  const u8 *scales = pass->w + codes + pass->q * (scaleF32 ? 16 : 8);
-  const Activations x = activationsAt(pass->x, blocks, block);
-  v128 sums[8]; // index register·tokenCount + token
-  UNROLLED for (int i = 0; i < registers * tokenCount; i++) sums[i] = zero();
-  ROLLED for (u32 b = 0; b < blocks; b++, w += bytes, scales += bytes) {
+  const Activations x = activationsAt(pass->x + t * stride, blocks, block);
+  v128 sums[8]; // index 4·token + register
+  UNROLLED for (int i = 0; i < 4 * tokenCount; i++) sums[i] = zero();
+  ROLLED for (u32 b = 0; b < blocks; b++, w += bytes) {
     v128 dots[8];
-    UNROLLED for (int i = 0; i < registers * tokenCount; i++) dots[i] = zero();
+    UNROLLED for (int i = 0; i < 4 * tokenCount; i++) dots[i] = zero();
     const i8 *xb = x.codes + b * block;
     ROLLED for (u32 c = 0; c < block; c += 4) {
-      UNROLLED for (int i = 0; i < registers; i++) {
+      UNROLLED for (int i = 0; i < 4; i++) {
         v128 code[8];
         chunkToFloat(encoding, load(w + c * 16 + i * 16), code);
-        UNROLLED for (int j = 0; j < 4; j++) {
-          UNROLLED for (int t = 0; t < tokenCount; t++) {
-            v128 xc = wasm_f32x4_splat((float)xb[t * stride + c + j]);
-            dots[i * tokenCount + t] = wasm_f32x4_add(dots[i * tokenCount + t], wasm_f32x4_mul(code[j], xc));
+        UNROLLED for (int n = 0; n < 4; n++) {
+          UNROLLED for (int j = 0; j < tokenCount; j++) {
+            v128 xc = wasm_f32x4_splat((float)xb[j * stride + c + n]);
+            dots[4 * j + i] = wasm_f32x4_add(dots[4 * j + i], wasm_f32x4_mul(code[n], xc));
           }
         }
       }
     }
     v128 scale[4];
-    loadScales(scales, registers, scaleF32, scale);
-    UNROLLED for (int t = 0; t < tokenCount; t++) {
-      const v128 xScale = wasm_v128_load32_splat(x.scales + b + t * (stride / 4));
-      UNROLLED for (int i = 0; i < registers; i++) {
-        const int k = i * tokenCount + t;
-        sums[k] = wasm_f32x4_add(sums[k], wasm_f32x4_mul(dots[k], wasm_f32x4_mul(scale[i], xScale)));
-      }
+    loadScales(w + codes, 4, scaleF32, scale);
+    UNROLLED for (int j = 0; j < tokenCount; j++) {
+      const v128 xScale = wasm_v128_load32_splat(x.scales + b + j * (stride / 4));
+      UNROLLED for (int i = 0; i < 4; i++)
+        sums[4 * j + i] = wasm_f32x4_add(sums[4 * j + i], wasm_f32x4_mul(dots[4 * j + i], wasm_f32x4_mul(scale[i], xScale)));
     }
   }
-  UNROLLED for (int i = 0; i < registers; i++) {
-    UNROLLED for (int t = 0; t < tokenCount; t++)
-      finishRows(pass->y + t * pass->yStride, pass->q + i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
+  UNROLLED for (int j = 0; j < tokenCount; j++) {
+    UNROLLED for (int i = 0; i < 4; i++)
+      finishRows(pass->y + (t + j) * pass->yStride, i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[4 * j + i]);
   }
 }
 
 // --- several tokens
-
-#define FEWEST_TOGETHER 2
 
 // Tokens together, TILE_TOKENS at most.
 INLINE void tilePass(const int encoding, const Pass *pass, u32 tokens, void (*add)(Tile *)) {
@@ -213,27 +209,6 @@ INLINE void tilePass(const int encoding, const Pass *pass, u32 tokens, void (*ad
       finishRows(pass->y + t * pass->yStride, q, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, tile.sums[4 * t + q]);
 }
 
-// Panels of integer codes: tokens in pairs share tiles, an odd one goes alone.
-INLINE void eachTile(const int encoding, Pass pass, u32 rows, u32 tokens, PassFunction one, void (*together)(const Pass *, u32)) {
-  const u32 panelBytes = pass.blocks * blockBytes(encoding, pass.block, pass.scaleF32);
-  const u8 *x = pass.x;
-  for (u32 first = 0; first < rows; first += 16, pass.w += panelBytes) {
-    float *y = pass.y;
-    pass.rows = minimum(16, rows - first);
-    pass.x = x;
-    u32 left = tokens;
-    while (left >= FEWEST_TOGETHER) {
-      const u32 count = minimum(left & ~1u, TILE_TOKENS);
-      together(&pass, count);
-      left -= count;
-      pass.x += count * pass.xStride;
-      pass.y += count * pass.yStride;
-    }
-    for (; left > 0; left--, pass.x += pass.xStride, pass.y += pass.yStride) one(&pass);
-    pass.y = y + 16;
-  }
-}
-
 #define TILES(name) \
   OWN name##One(const Pass *pass) { onePass(name, pass); } \
   OWN name##Add(Tile *tile) { \
@@ -241,8 +216,11 @@ INLINE void eachTile(const int encoding, Pass pass, u32 rows, u32 tokens, PassFu
   } \
   OWN name##Together(const Pass *pass, u32 tokens) { tilePass(name, pass, tokens, name##Add); }
 #define FLOATS(name) \
-  OWN name##One(const Pass *pass) { float8Pass(name, 4, 1, pass); } \
-  OWN name##Four(const Pass *pass) { float8Pass(name, 2, 4, pass); }
+  OWN name##One(const Pass *pass) { float8Pass(name, 1, pass, 0); } \
+  OWN name##Two(const Pass *pass, u32 t) { float8Pass(name, 2, pass, t); } \
+  OWN name##Together(const Pass *pass, u32 tokens) { \
+    for (u32 t = 0; t < tokens; t += 2) name##Two(pass, t); \
+  }
 TILES(INT8)
 TILES(INT4)
 TILES(INT4M)
@@ -255,16 +233,15 @@ FLOATS(FP8_E5M2)
 EXPORT(matMulQ)(u32 encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 scaleF32, float multiplier, const u8 *xq, float *y,
                 u32 yStride, u32 tokens, u32 accumulate, float alpha) {
   const u32 blocks = (cols + block - 1) / block;
-  const Pass pass = {w, 0, blocks, block, scaleF32, multiplier, xq, quantizedBytes(blocks, block), y, yStride, 0, accumulate, alpha};
-#define TILES(name) \
-  if (encoding == name) return eachTile(name, pass, rows, tokens, name##One, name##Together);
-#define FLOATS(name) \
-  if (encoding == name) return eachPass(name, pass, rows, tokens, name##One, name##Four);
-  TILES(INT8)
-  TILES(INT4)
-  TILES(INT4M)
-  TILES(NF4)
-  FLOATS(FP8_E4M3)
-  FLOATS(FP8_E5M2)
+  const Pass pass = {w, blocks, block, scaleF32, multiplier, xq, quantizedBytes(blocks, block), y, yStride, 0, accumulate, alpha};
+#define PANELS(name) \
+  if (encoding == name) return eachPanel(name, pass, rows, tokens, TILE_TOKENS, name##One, name##Together);
+  PANELS(INT8)
+  PANELS(INT4)
+  PANELS(INT4M)
+  PANELS(NF4)
+  PANELS(FP8_E4M3)
+  PANELS(FP8_E5M2)
+#undef PANELS
   __builtin_trap();
 }
