@@ -18,19 +18,37 @@ typedef struct {
 
 typedef void (*RowsFunction)(const RowsPass *);
 
-// `columns` (a multiple of 8) from w and x on, of one row or more, to the partial sums of index row·tokenCount + token.
-INLINE void addColumns(const int encoding, const int rowCount, const int tokenCount, const u8 *w, u32 rowBytes, const float *x,
-                       u32 xStride, u32 columns, v128 *low, v128 *high) {
+// V8 loads everything an iteration needs before it computes: sums and loads together have to fit into 15 registers, or sums wait in
+// memory and their chains of additions take twice as long.
+
+// One token: `columns` (a multiple of 8) of one row or more.
+INLINE void addRows(const int encoding, const int rowCount, const u8 *w, u32 rowBytes, const float *x, u32 columns, v128 *low, v128 *high) {
   const u32 step = plainBytes(encoding);
   ROLLED for (u32 c = 0; c < columns; c += 8, x += 8, w += 8 * step) {
+    v128 x0 = load(x), x1 = load(x + 4);
     UNROLLED for (int r = 0; r < rowCount; r++) {
-      v128 w0 = loadPlain4(encoding, w + r * rowBytes), w1 = loadPlain4(encoding, w + r * rowBytes + 4 * step);
-      UNROLLED for (int t = 0; t < tokenCount; t++) {
-        const int i = r * tokenCount + t;
-        low[i] = multiplyAdd(w0, load(x + t * xStride), low[i]);
-        high[i] = multiplyAdd(w1, load(x + t * xStride + 4), high[i]);
-        if (tokenCount > 1) loadsStay();
-      }
+      low[r] = multiplyAdd(loadPlain4(encoding, w + r * rowBytes), x0, low[r]);
+      high[r] = multiplyAdd(loadPlain4(encoding, w + r * rowBytes + 4 * step), x1, high[r]);
+    }
+  }
+}
+
+// Rows that share the activations of four tokens, and of one: the constants that float16 needs take registers.
+INLINE int rowsTogether(const int encoding) { return encoding == F16 ? 1 : 2; }
+#define ROWS_F32 3
+#define ROWS_BF16 3
+#define ROWS_F16 2
+
+// Four tokens, one row or two, half of the columns: the first four of every eight from w and x on. Index 4·row + token.
+INLINE void addHalf(const int encoding, const int rowCount, const u8 *w0, const u8 *w1, const float *x, u32 xStride, u32 columns, v128 *sums) {
+  const u32 step = plainBytes(encoding);
+  const float *end = x + columns;
+  ROLLED for (; x < end; x += 8, w0 += 8 * step, w1 += 8 * step) {
+    v128 a = loadPlain4(encoding, w0), b = rowCount == 2 ? loadPlain4(encoding, w1) : a;
+    UNROLLED for (int t = 0; t < 4; t++) {
+      v128 xt = load(x + t * xStride);
+      sums[t] = multiplyAdd(a, xt, sums[t]);
+      if (rowCount == 2) sums[4 + t] = multiplyAdd(b, xt, sums[4 + t]);
     }
   }
 }
@@ -52,12 +70,12 @@ INLINE void finishRow(const int encoding, const int tokenCount, const RowsPass *
     finish(y + t * pass->yStride, pass->accumulate, pass->alpha, sum4(wasm_f32x4_add(low[t], high[t])));
 }
 
-// One token: four rows at a time keep enough additions in flight.
+// One token: several rows at a time keep enough additions in flight.
 INLINE void rowsPass(const int encoding, const int rowCount, const RowsPass *pass) {
   const u32 rowBytes = pass->cols * plainBytes(encoding);
-  v128 low[4], high[4];
+  v128 low[3], high[3];
   UNROLLED for (int r = 0; r < rowCount; r++) low[r] = high[r] = zero();
-  addColumns(encoding, rowCount, 1, pass->w, rowBytes, pass->x, 0, pass->cols & ~7u, low, high);
+  addRows(encoding, rowCount, pass->w, rowBytes, pass->x, pass->cols & ~7u, low, high);
   UNROLLED for (int r = 0; r < rowCount; r++)
     finishRow(encoding, 1, pass, pass->w + r * rowBytes, pass->y + r, low + r, high + r);
 }
@@ -78,18 +96,26 @@ INLINE void tokensPass(const int encoding, const RowsPass *pass) {
     const u32 columns = minimum(STRETCH, whole - from);
     for (u32 t = 0; t < 4; t++)
       for (u32 c = 0; c < columns; c += 4) wasm_v128_store(x + t * STRETCH + c, load(pass->x + t * pass->xStride + from + c));
-    for (u32 r = 0; r < pass->rows; r++) {
-      v128 low[4], high[4];
-      UNROLLED for (int t = 0; t < 4; t++) low[t] = sums[r][t], high[t] = sums[r][4 + t];
-      addColumns(encoding, 1, 4, pass->w + r * rowBytes + from * plainBytes(encoding), rowBytes, x, STRETCH, columns, low, high);
-      UNROLLED for (int t = 0; t < 4; t++) sums[r][t] = low[t], sums[r][4 + t] = high[t];
+    const int rowCount = rowsTogether(encoding);
+    for (u32 r = 0; r < pass->rows; r += rowCount) {
+      const u32 s = rowCount == 2 && r + 1 < pass->rows ? r + 1 : r; // an odd last row is computed twice, with the same result
+      for (u32 half = 0; half < 2; half++) {
+        const u8 *w = pass->w + (from + 4 * half) * plainBytes(encoding);
+        v128 both[8], *kept0 = sums[r] + 4 * half, *kept1 = sums[s] + 4 * half;
+        UNROLLED for (int t = 0; t < 4; t++) both[t] = kept0[t], both[4 + t] = kept1[t];
+        addHalf(encoding, rowCount, w + r * rowBytes, w + s * rowBytes, x + 4 * half, STRETCH, columns, both);
+        UNROLLED for (int t = 0; t < 4; t++) {
+          kept0[t] = both[t];
+          if (rowCount == 2) kept1[t] = both[4 + t];
+        }
+      }
     }
   }
   for (u32 r = 0; r < pass->rows; r++)
     finishRow(encoding, 4, pass, pass->w + r * rowBytes, pass->y + r, sums[r], sums[r] + 4);
 }
 
-INLINE void eachRows(const int encoding, RowsPass pass, u32 rows, u32 tokens, RowsFunction one, RowsFunction fourRows,
+INLINE void eachRows(const int encoding, const u32 several, RowsPass pass, u32 rows, u32 tokens, RowsFunction one, RowsFunction severalRows,
                      RowsFunction fourTokens) {
   const RowsPass start = pass;
   const u32 rowBytes = pass.cols * plainBytes(encoding), together = tokens & ~3u;
@@ -104,12 +130,12 @@ INLINE void eachRows(const int encoding, RowsPass pass, u32 rows, u32 tokens, Ro
       }
     }
   for (u32 r = 0; r < rows;) {
-    const u32 count = r + 4 <= rows ? 4 : 1;
+    const u32 count = r + several <= rows ? several : 1;
     pass.w = start.w + r * rowBytes;
     for (u32 t = together; t < tokens; t++) {
       pass.x = start.x + t * start.xStride;
       pass.y = start.y + t * start.yStride + r;
-      if (count == 4) fourRows(&pass);
+      if (count == several) severalRows(&pass);
       else one(&pass);
     }
     r += count;
@@ -248,7 +274,7 @@ INLINE void panelTogether(const int encoding, const Pass *pass, u32 tokens) {
 
 #define ROWS(name) \
   OWN name##One(const RowsPass *pass) { rowsPass(name, 1, pass); } \
-  OWN name##FourRows(const RowsPass *pass) { rowsPass(name, 4, pass); } \
+  OWN name##SeveralRows(const RowsPass *pass) { rowsPass(name, ROWS_##name, pass); } \
   OWN name##FourTokens(const RowsPass *pass) { tokensPass(name, pass); }
 #define PANELS(name) \
   OWN name##One(const Pass *pass) { panelPass(name, pass); } \
@@ -270,7 +296,7 @@ EXPORT(matMul)(u32 encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 sca
   if (encoding <= BF16) {
     const RowsPass pass = {w, cols, x, xStride, y, yStride, accumulate, alpha, 0};
 #define ROWS(name) \
-  if (encoding == name) return eachRows(name, pass, rows, tokens, name##One, name##FourRows, name##FourTokens);
+  if (encoding == name) return eachRows(name, ROWS_##name, pass, rows, tokens, name##One, name##SeveralRows, name##FourTokens);
     ROWS(F32)
     ROWS(F16)
     ROWS(BF16)
