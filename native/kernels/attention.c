@@ -43,19 +43,24 @@ INLINE void scoreKeys(const int encoding, const int queries, const int keyCount,
   const int count = queries * keyCount;
   v128 low[4], high[4];
   UNROLLED for (int i = 0; i < count; i++) low[i] = high[i] = zero();
-  u32 d = 0;
-  ROLLED for (; d + 8 <= headDim; d += 8) {
-    v128 k0[4], k1[4];
-    UNROLLED for (int k = 0; k < keyCount; k++) {
-      k0[k] = loadPlain4(encoding, keys + k * rowBytes + d * step);
-      k1[k] = loadPlain4(encoding, keys + k * rowBytes + (d + 4) * step);
-    }
-    UNROLLED for (int j = 0; j < queries; j++) {
-      v128 q0 = load(q + j * qStride + d), q1 = load(q + j * qStride + d + 4);
+  const u32 d = headDim & ~7u;
+  if (queries == 1) {
+    ROLLED for (u32 i = 0; i < d; i += 8) {
+      v128 q0 = load(q + i), q1 = load(q + i + 4);
       UNROLLED for (int k = 0; k < keyCount; k++) {
-        low[j + k] = multiplyAdd(k0[k], q0, low[j + k]);
-        high[j + k] = multiplyAdd(k1[k], q1, high[j + k]);
+        low[k] = multiplyAdd(loadPlain4(encoding, keys + k * rowBytes + i * step), q0, low[k]);
+        high[k] = multiplyAdd(loadPlain4(encoding, keys + k * rowBytes + (i + 4) * step), q1, high[k]);
       }
+    }
+  } else {
+    // One half after the other: sums, loads and constants have to fit into the registers.
+    ROLLED for (u32 i = 0; i < d; i += 8) {
+      v128 key = loadPlain4(encoding, keys + i * step);
+      UNROLLED for (int j = 0; j < queries; j++) low[j] = multiplyAdd(key, load(q + j * qStride + i), low[j]);
+    }
+    ROLLED for (u32 i = 4; i < d; i += 8) {
+      v128 key = loadPlain4(encoding, keys + i * step);
+      UNROLLED for (int j = 0; j < queries; j++) high[j] = multiplyAdd(key, load(q + j * qStride + i), high[j]);
     }
   }
   const u32 left = headDim - d;

@@ -305,7 +305,7 @@ EXPORT(matMul)(u32 encoding, const u8 *w, u32 rows, u32 cols, u32 block, u32 sca
   const u32 blocks = (cols + block - 1) / block;
   const Pass pass = {w, blocks, block, scaleF32, multiplier, (const u8 *)x, xStride * 4, y, yStride, 0, accumulate, alpha};
 #define PANELS(name) \
-  if (encoding == name) return eachPanel(name, pass, rows, tokens, GROUP_TOKENS, name##One, name##Together);
+  if (encoding == name) return eachPanel(name, pass, rows, tokens, 2, GROUP_TOKENS, name##One, name##Together);
   PANELS(INT8)
   PANELS(INT4)
   PANELS(INT4M)

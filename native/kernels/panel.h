@@ -129,9 +129,9 @@ typedef struct {
   float alpha;
 } Pass;
 
-// All panels and tokens: tokens in groups (an even number, `most` at most) share the decoding of weights, an odd one goes alone; the
-// same sums either way.
-INLINE void eachPanel(const int encoding, Pass pass, u32 rows, u32 tokens, const u32 most, void (*one)(const Pass *), void (*together)(const Pass *, u32)) {
+// All panels and tokens: tokens in groups (an even number, from `fewest` to `most`) share the decoding of weights, what is left goes
+// alone; the same sums either way.
+INLINE void eachPanel(const int encoding, Pass pass, u32 rows, u32 tokens, const u32 fewest, const u32 most, void (*one)(const Pass *), void (*together)(const Pass *, u32)) {
   const u32 panelBytes = pass.blocks * blockBytes(encoding, pass.block, pass.scaleF32);
   const u8 *x = pass.x;
   for (u32 first = 0; first < rows; first += 16, pass.w += panelBytes) {
@@ -139,7 +139,7 @@ INLINE void eachPanel(const int encoding, Pass pass, u32 rows, u32 tokens, const
     pass.rows = minimum(16, rows - first);
     pass.x = x;
     u32 left = tokens;
-    while (left >= 2) {
+    while (left >= fewest) {
       const u32 count = minimum(left & ~1u, most);
       together(&pass, count);
       left -= count;

@@ -71,62 +71,52 @@ INLINE void fillTile(const int encoding, Tile *tile, const u8 *w, u32 scaleF32) 
   }
 }
 
-// `registers` registers of rows from q on, `tokenCount` tokens from t on.
-INLINE void addTile(const int encoding, const int registers, const int tokenCount, Tile *tile, u32 q, u32 t) {
-  const u32 block = tile->block, stride = tile->stride, words = stride / 4;
+// Two tokens from t on. Eight sums, four registers of codes and two of activations fit into V8's registers; more would not.
+INLINE void addTile(const int encoding, Tile *tile, u32 t) {
+  const u32 block = tile->block, stride = tile->stride, words = stride / 4, end = tile->first + tile->blocks;
   const Activations x = activationsAt(tile->x + t * stride, tile->allBlocks, block);
-  const v128 *codes = tile->codes + q, *scales = tile->scales + q, *minima = tile->minima + q;
-  v128 *sums = tile->sums + 4 * t + q;
-  const u32 end = tile->first + tile->blocks;
-  ROLLED for (u32 at = tile->first; at < end; at++, scales += 4, minima += 4) {
+  const v128 *codes = tile->codes, *scales = tile->scales, *minima = tile->minima;
+  v128 *sums = tile->sums + 4 * t; // index 4·token + register of rows
+  ROLLED for (u32 b = tile->first; b < end; b++, scales += 4, minima += 4) {
     loadsStay();
-    v128 dots[8]; // index register·tokenCount + token
+    v128 dots[8]; // as sums
     if (isByteTile(encoding)) {
       // Sixteen-bit sums start at -8·Σx: what they end with is at most 32 · 8 · 127 < 2^15, whatever happens on the way.
-      UNROLLED for (int i = 0; i < registers * tokenCount; i++) dots[i] = wasm_v128_load32_splat(x.starts + at + (i % tokenCount) * words);
-      const i8 *xb = x.codes + at * block;
-      ROLLED for (u32 c = 0; c < block; c += 4, codes += 4) {
-        v128 w[4];
-        UNROLLED for (int i = 0; i < registers; i++) w[i] = codes[i];
-        UNROLLED for (int j = 0; j < tokenCount; j++) {
-          v128 xc = splat4(xb + j * stride + c);
-          UNROLLED for (int i = 0; i < registers; i++) {
-            const int k = i * tokenCount + j;
-            dots[k] = wasm_i16x8_add(dots[k], dotBytes(xc, w[i]));
-          }
+      UNROLLED for (int i = 0; i < 8; i++) dots[i] = splat4(x.starts + b + (i / 4) * words);
+      const i8 *x0 = x.codes + b * block, *x1 = x0 + stride, *stop = x0 + block;
+      ROLLED for (; x0 < stop; x0 += 4, x1 += 4, codes += 4) {
+        const v128 both[2] = {splat4(x0), splat4(x1)};
+        UNROLLED for (int i = 0; i < 4; i++) {
+          dots[i] = wasm_i16x8_add(dots[i], dotBytes(both[0], codes[i]));
+          dots[4 + i] = wasm_i16x8_add(dots[4 + i], dotBytes(both[1], codes[i]));
         }
       }
-      UNROLLED for (int i = 0; i < registers * tokenCount; i++) dots[i] = wasm_i32x4_extadd_pairwise_i16x8(dots[i]);
+      UNROLLED for (int i = 0; i < 8; i++) dots[i] = wasm_i32x4_extadd_pairwise_i16x8(dots[i]);
     } else {
-      UNROLLED for (int i = 0; i < registers * tokenCount; i++) dots[i] = zero();
-      const u8 *xb = (const u8 *)(x.pairs + at * block);
-      ROLLED for (u32 c = 0; c < block; c += 2, codes += 4) {
-        v128 w[4];
-        UNROLLED for (int i = 0; i < registers; i++) w[i] = codes[i];
-        UNROLLED for (int j = 0; j < tokenCount; j++) {
-          v128 xc = splat4(xb + j * stride + 2 * c);
-          UNROLLED for (int i = 0; i < registers; i++) {
-            const int k = i * tokenCount + j;
-            dots[k] = dotAdd(w[i], xc, dots[k]);
-          }
+      UNROLLED for (int i = 0; i < 8; i++) dots[i] = zero();
+      const i16 *x0 = x.pairs + b * block, *x1 = x0 + stride / 2, *stop = x0 + block;
+      ROLLED for (; x0 < stop; x0 += 2, x1 += 2, codes += 4) {
+        const v128 both[2] = {splat4(x0), splat4(x1)};
+        UNROLLED for (int i = 0; i < 4; i++) {
+          dots[i] = dotAdd(codes[i], both[0], dots[i]);
+          dots[4 + i] = dotAdd(codes[i], both[1], dots[4 + i]);
         }
       }
     }
     loadsStay();
-    UNROLLED for (int j = 0; j < tokenCount; j++) {
-      const u32 n = at + j * words;
-      const v128 xScale = wasm_v128_load32_splat(x.scales + n);
-      UNROLLED for (int i = 0; i < registers; i++) {
-        v128 dot = dots[i * tokenCount + j];
-        if (encoding == INT4M && isByteTile(encoding)) dot = wasm_i32x4_add(dot, wasm_i32x4_shl(wasm_v128_load32_splat(x.sums + n), 3));
-        if (encoding == INT4 && !isByteTile(encoding)) dot = wasm_i32x4_sub(dot, wasm_i32x4_shl(wasm_v128_load32_splat(x.sums + n), 3));
+    UNROLLED for (int j = 0; j < 2; j++) {
+      const u32 n = b + j * words;
+      const v128 xScale = splat4(x.scales + n), xCodes = splat4(x.sums + n), eight = wasm_i32x4_shl(xCodes, 3);
+      const v128 xSum = wasm_f32x4_mul(xScale, wasm_f32x4_convert_i32x4(xCodes));
+      UNROLLED for (int i = 0; i < 4; i++) {
+        v128 dot = dots[4 * j + i];
+        // Bytes of int4m are code - 8 by their start, words of int4 are the plain code.
+        if (encoding == INT4M && isByteTile(encoding)) dot = wasm_i32x4_add(dot, eight);
+        if (encoding == INT4 && !isByteTile(encoding)) dot = wasm_i32x4_sub(dot, eight);
         v128 each = wasm_f32x4_mul(scales[i], xScale);
         if (encoding == NF4) each = wasm_f32x4_mul(each, loadHere(nf4Unit));
         v128 sum = wasm_f32x4_add(sums[4 * j + i], wasm_f32x4_mul(wasm_f32x4_convert_i32x4(dot), each));
-        if (encoding == INT4M) {
-          v128 xSum = wasm_f32x4_mul(xScale, wasm_f32x4_convert_i32x4(wasm_v128_load32_splat(x.sums + n)));
-          sum = wasm_f32x4_add(sum, wasm_f32x4_mul(minima[i], xSum));
-        }
+        if (encoding == INT4M) sum = wasm_f32x4_add(sum, wasm_f32x4_mul(minima[i], xSum));
         sums[4 * j + i] = sum;
       }
     }
