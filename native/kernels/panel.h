@@ -130,23 +130,20 @@ typedef struct {
 } Pass;
 
 // All panels and tokens: tokens in groups (an even number, from `fewest` to `most`) share the decoding of weights, what is left goes
-// alone; the same sums either way.
-INLINE void eachPanel(const int encoding, Pass pass, u32 rows, u32 tokens, const u32 fewest, const u32 most, void (*one)(const Pass *), void (*together)(const Pass *, u32)) {
-  const u32 panelBytes = pass.blocks * blockBytes(encoding, pass.block, pass.scaleF32);
-  const u8 *x = pass.x;
-  for (u32 first = 0; first < rows; first += 16, pass.w += panelBytes) {
-    float *y = pass.y;
-    pass.rows = minimum(16, rows - first);
-    pass.x = x;
-    u32 left = tokens;
-    while (left >= fewest) {
-      const u32 count = minimum(left & ~1u, most);
-      together(&pass, count);
-      left -= count;
-      pass.x += count * pass.xStride;
-      pass.y += count * pass.yStride;
+// alone; the same sums either way. A group meets all panels before the next: its activations stay in the second-level cache.
+INLINE void eachPanel(const int encoding, const Pass start, u32 rows, u32 tokens, const u32 fewest, const u32 most,
+                      void (*one)(const Pass *), void (*together)(const Pass *, u32)) {
+  const u32 panelBytes = start.blocks * blockBytes(encoding, start.block, start.scaleF32);
+  for (u32 t = 0; t < tokens;) {
+    const u32 left = tokens - t, count = left >= fewest ? minimum(left & ~1u, most) : 1;
+    Pass pass = start;
+    pass.x += t * pass.xStride;
+    pass.y += t * pass.yStride;
+    for (u32 first = 0; first < rows; first += 16, pass.w += panelBytes, pass.y += 16) {
+      pass.rows = minimum(16, rows - first);
+      if (count > 1) together(&pass, count);
+      else one(&pass);
     }
-    for (; left > 0; left--, pass.x += pass.xStride, pass.y += pass.yStride) one(&pass);
-    pass.y = y + 16;
+    t += count;
   }
 }
