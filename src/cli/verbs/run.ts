@@ -4,6 +4,7 @@ import { open } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
 import type { SamplingOptions } from '../../sample/options.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { attachAdapters, type EngineFlags, engineOptions } from '../engine-options.ts'
 import {
   allowPartialOption,
@@ -48,8 +49,7 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
       what: 'give a prompt or --ids, one of the two',
       remedy: 'Example: sluice run model.gguf "Once upon a time"',
     })
-  const abort = new AbortController()
-  process.once('SIGINT', () => abort.abort(new Error('SIGINT')))
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json || flags.quiet ? 'none' : 'auto')
   const started = performance.now()
   const model = await open(path, { verify: flags.verify })
@@ -71,7 +71,7 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
         maxTokens: flags.maxTokens ?? engine.contextLength,
         ...(flags.stop === undefined ? {} : { stop: flags.stop }),
         sampling: samplingOf(flags),
-        signal: abort.signal,
+        signal,
       }
       for await (const event of model.generate(engine, request)) {
         if (event.type === 'token') {
