@@ -17,7 +17,7 @@ function choose(logits: number[][], topK: number, normalize = true) {
     lists: 1344,
     listWeights: 1344 + experts * tokens * 4,
   }
-  logits.forEach((row, t) => f32.set(row, t * experts))
+  for (const [t, row] of logits.entries()) f32.set(row, t * experts)
   route(
     r,
     { address: 0, stride: experts, width: experts },
@@ -27,7 +27,11 @@ function choose(logits: number[][], topK: number, normalize = true) {
     f32,
   )
   const used = new Set<number>()
-  const words = (at: number, n: number) => Array.from({ length: n }, (_, i) => (used.add(at / 4 + i), i32[at / 4 + i]!))
+  const words = (at: number, n: number) =>
+    Array.from({ length: n }, (_, i) => {
+      used.add(at / 4 + i)
+      return i32[at / 4 + i]!
+    })
   const choices = words(r.choices, tokens * topK)
   const counts = words(r.counts, experts)
   words(0, tokens * experts)
