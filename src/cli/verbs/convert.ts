@@ -1,13 +1,16 @@
 // sluice convert: any model → package, quantized on the way, with the error of every tensor.
 import { type Command, Option } from 'commander'
-import { type Model, open } from '../../api/model.ts'
+import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { isSluiceError, notImplemented } from '../../base/errors.ts'
-import { type ConversionReport, convertToWia } from '../../convert/convert.ts'
+import type { ConversionReport } from '../../convert/convert.ts'
 import { QUANTIZATIONS, type Quantization } from '../../convert/policy.ts'
 import type { PackagedAdapter } from '../../format/reader.ts'
+import { onInterrupt } from '../interrupt.ts'
+import { runnable, withModel } from '../model.ts'
 import { bytes, jsonOption, repeat } from '../options.ts'
 import { showProgress } from '../progress.ts'
+import { warn } from '../warn.ts'
 import { encodingName } from './inspect.ts'
 
 interface ConvertFlags {
@@ -25,34 +28,36 @@ interface ConvertFlags {
 
 async function convert(path: string, flags: ConvertFlags): Promise<void> {
   if (flags.to !== 'wia') notImplemented(`writing ${flags.to}`)
-  const abort = new AbortController()
-  process.once('SIGINT', () => abort.abort(new Error('SIGINT')))
-  const hide = showProgress(flags.json ? 'none' : 'auto')
+  const json = flags.json === true
+  const { signal, off } = onInterrupt()
+  const hide = showProgress(json ? 'none' : 'auto')
   const started = performance.now()
-  const model = await open(path)
   try {
-    const arch = flags.tensorsOnly ? undefined : model.architecture()
-    const report = await convertToWia(model.reader, arch, flags.output, {
-      quantization: flags.quantize,
-      ...(flags.shardSize === undefined ? {} : { maxShardBytes: flags.shardSize }),
-      force: flags.force === true,
-      metadata: {
-        ...(flags.name === undefined ? {} : { model_name: flags.name }),
-        ...(flags.license === undefined ? {} : { license: flags.license }),
-      },
-      adapters: await packed(model, flags.adapter ?? []),
-      signal: abort.signal,
+    await withModel(path, {}, async (model) => {
+      const arch = flags.tensorsOnly ? undefined : runnable(model, json)
+      const { convertToWia } = await import('../../convert/convert.ts')
+      const report = await convertToWia(model.reader, arch, flags.output, {
+        quantization: flags.quantize,
+        ...(flags.shardSize === undefined ? {} : { maxShardBytes: flags.shardSize }),
+        force: flags.force === true,
+        metadata: {
+          ...(flags.name === undefined ? {} : { model_name: flags.name }),
+          ...(flags.license === undefined ? {} : { license: flags.license }),
+        },
+        adapters: await packed(model, flags.adapter ?? []),
+        signal,
+      })
+      hide()
+      print(report, (performance.now() - started) / 1000, json)
     })
-    hide()
-    print(report, (performance.now() - started) / 1000, flags.json === true)
   } catch (err) {
     hide()
     if (isSluiceError(err, 'ARCH_UNSUPPORTED') && !flags.tensorsOnly)
-      console.error('sluice: --tensors-only converts the tensors without an architecture; such a package cannot be run')
+      warn('--tensors-only converts the tensors without an architecture; such a package cannot be run', json)
     throw err
   } finally {
     hide()
-    await model.close()
+    off()
   }
 }
 
@@ -62,7 +67,6 @@ async function packed(model: Model, paths: readonly string[]): Promise<PackagedA
   for (const text of paths) {
     const { name, path } = parseNamed(text)
     const adapter = await model.adapter(path)
-    await adapter.reader.close()
     adapters.push({ name: name ?? adapter.name, path })
   }
   return adapters
