@@ -12,7 +12,7 @@ import { createArenas } from '../memory/arena.ts'
 import { createBudget } from '../memory/budget.ts'
 import { cpuCount, machineMemory, processResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
-import { createPager } from '../pager/create.ts'
+import { createPager, planPager } from '../pager/create.ts'
 import type { IoMode } from '../source/source.ts'
 import { type AttachedAdapter, adapterWeight } from './adapters.ts'
 import { processAllowance } from './allowance.ts'
@@ -54,6 +54,8 @@ export interface Sizing {
   readonly totalBytes: number
   readonly processBytes: number
   readonly weightBytes: number
+  /** The smallest budget that runs the model so, if its weights need `weightsNeed` bytes; a little above what this process would take. */
+  smallest(weightsNeed: number): number
   /** The pager's refusal, which speaks of weights, as one that speaks of the budget the caller gave. */
   tooSmall(cause: SluiceError): BudgetError
 }
@@ -90,21 +92,24 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
   const totalBytes = options.memory ?? Math.floor(processResident() + machine.availableBytes * (1 - MACHINE_RESERVE))
   const processBytes = processAllowance(processResident(), threads + 1)
   const weights = new Weights(reader, arch, adapters)
-  const layout = layoutOf(plan, {
-    precision: options.precision ?? 'fast',
-    threads,
-    context,
-    activationBytes: Math.max(8 * 1024 * 1024, Math.floor(totalBytes * ACTIVATION_SHARE)),
-    vectorFloats: weights.vectorFloats(plan),
-    adapterBytes: weights.adapterBytes(),
-  })
-  const own = Object.values(layout.bytes).reduce((a, b) => a + b, 0)
+  const layoutAt = (bytes: number) =>
+    layoutOf(plan, {
+      precision: options.precision ?? 'fast',
+      threads,
+      context,
+      activationBytes: Math.max(8 * 1024 * 1024, Math.floor(bytes * ACTIVATION_SHARE)),
+      vectorFloats: weights.vectorFloats(plan),
+      adapterBytes: weights.adapterBytes(),
+    })
+  const layout = layoutAt(totalBytes)
+  const own = sum(layout)
   const rest = totalBytes - processBytes - own
   const weightBytes = Math.min(rest, options.weightMemory ?? Number.POSITIVE_INFINITY)
+  const smallest = (weightsNeed: number) => smallestBudget((bytes) => processBytes + sum(layoutAt(bytes)) + weightsNeed)
   const tooSmall = (cause?: SluiceError): BudgetError => {
-    const weightsNeed = Number(cause?.details.requiredBytes ?? 0)
     const capped = options.weightMemory !== undefined && weightBytes < rest
-    const [required, got] = capped ? [weightsNeed, weightBytes] : [processBytes + own + weightsNeed, totalBytes]
+    const weightsNeed = Number(cause?.details.requiredBytes ?? weightsRequired(plan, weights, options))
+    const [required, got] = capped ? [weightsNeed, weightBytes] : [smallest(weightsNeed), totalBytes]
     return new BudgetError('BUDGET_TOO_SMALL', {
       what: capped ? 'weight memory is too small for this model' : 'memory budget is too small for this model',
       expected: `≥ ${formatBytes(required)}`,
@@ -115,7 +120,32 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
     })
   }
   if (rest <= 0) throw tooSmall()
-  return { plan, layout, threads, context, totalBytes, processBytes, weightBytes, tooSmall }
+  return { plan, layout, threads, context, totalBytes, processBytes, weightBytes, smallest, tooSmall }
+}
+
+const sum = (layout: Layout) => Object.values(layout.bytes).reduce((a, b) => a + b, 0)
+
+/** The least weight memory that runs the plan. */
+function weightsRequired(plan: Plan, weights: Weights, options: EngineOptions): number {
+  const names = pagedNames(plan, weights)
+  return planPager({
+    reader: weights.reader,
+    names,
+    weightBytes: Number.MAX_SAFE_INTEGER,
+    ioMode: options.ioMode ?? 'auto',
+  }).plan.summary.requiredBytes
+}
+
+/** The next process may have a slightly larger resident set than this one had when it was measured. */
+const PROCESS_MARGIN = 4 * 1024 * 1024
+const MIB = 1024 * 1024
+
+/** A larger budget allows larger activations, which need a larger budget: the least that is enough for itself, in whole MiB. */
+function smallestBudget(need: (budget: number) => number): number {
+  let budget = 0
+  // Ends: activations grow by whole tokens, up to a cap.
+  for (let n = need(0); n > budget; n = need(budget)) budget = n
+  return Math.ceil((budget + PROCESS_MARGIN) / MIB) * MIB
 }
 
 function reserveAll(budget: Budget, s: Sizing): void {

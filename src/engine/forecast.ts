@@ -29,7 +29,6 @@ export function forecast(reader: ModelReader, arch: ArchOutput, options: EngineO
   const s = sizeEngine(reader, arch, options)
   const weights = new Weights(reader, arch, options.adapters ?? [])
   const b = s.layout.bytes
-  const own = Object.values(b).reduce((x, y) => x + y, 0) + s.processBytes
   try {
     const { plan } = planPager({
       reader: weights.reader,
@@ -47,8 +46,8 @@ export function forecast(reader: ModelReader, arch: ArchOutput, options: EngineO
       context: s.context,
       chunkTokens: s.layout.tokensMax,
       pager: plan.summary,
-      requiredBytes: own + plan.summary.requiredBytes,
-      residentBytes: own + plan.summary.residentBytes,
+      requiredBytes: s.smallest(plan.summary.requiredBytes),
+      residentBytes: s.smallest(plan.summary.residentBytes),
     }
   } catch (err) {
     throw isSluiceError(err, 'BUDGET_TOO_SMALL') ? s.tooSmall(err) : err
