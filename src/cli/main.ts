@@ -30,7 +30,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     console.log(version)
     return EXIT.ok
   }
-  const program = describe(argv.includes('--json'))
+  const program = describe()
   const wanted = argv.find((a) => !a.startsWith('-'))
   const only = VERBS.find((verb) => verb === canonical(wanted))
   for (const verb of only === undefined ? VERBS : [only])
@@ -39,11 +39,11 @@ export async function main(argv: readonly string[]): Promise<number> {
     await program.parseAsync([...argv], { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : EXIT.ok
   } catch (err) {
-    return report(err, argv.includes('--json'), argv.includes('--verbose'))
+    return report(err, only, argv.includes('--json'), argv.includes('--verbose'))
   }
 }
 
-function describe(json: boolean): Command {
+function describe(): Command {
   return new Command('sluice')
     .description(
       'Streaming, memory-mapped loader for large language models.\nOpens a model in milliseconds and keeps the memory budget it was given.',
@@ -53,13 +53,7 @@ function describe(json: boolean): Command {
     .exitOverride()
     .showSuggestionAfterError()
     .configureHelp({ sortSubcommands: false, showGlobalOptions: true })
-    .configureOutput({
-      // Commander's sentences in the words of every other error here. With --json, report() prints it.
-      outputError: (text, write) => {
-        if (!json) write(`${text.replace(/^error: /, 'sluice: ').trimEnd()} [USAGE]\n`)
-      },
-    })
-    .showHelpAfterError('(Run it with --help for what it takes.)')
+    .configureOutput({ outputError: () => undefined }) // report() says it, in the words of every other error here
     .addHelpText(
       'after',
       `
@@ -77,14 +71,19 @@ function canonical(verb: string | undefined): string | undefined {
   return verb === 'validate' ? 'verify' : verb
 }
 
-function report(err: unknown, json: boolean, verbose: boolean): number {
+/** Commander's sentence, "error: unknown option '--x'\n(Did you mean --y?)", as an error of this package. */
+function usageError(message: string, verb: string | undefined): SluiceError {
+  const [what = '', hint] = message.replace(/^error: /, '').split('\n')
+  const help = `See sluice ${verb === undefined ? '' : `${verb} `}--help.`
+  const remedy = hint === undefined ? help : `${hint.replace(/^\((.*)\)$/, '$1')} ${help}`
+  return new SluiceError('USAGE', { what: what.replace(/\.$/, ''), remedy })
+}
+
+function report(err: unknown, verb: string | undefined, json: boolean, verbose: boolean): number {
   if (err instanceof CommanderError) {
     if (err.exitCode === 0) return EXIT.ok
-    if (json) {
-      const message = err.message.replace(/^error: /, '').replace(/\s+/g, ' ')
-      console.error(JSON.stringify({ error: { code: 'USAGE', message, details: {} } }))
-    }
-    return EXIT.usage
+    if (err.code === 'commander.help') return EXIT.usage // no verb: the help was shown
+    return report(usageError(err.message, verb), verb, json, verbose)
   }
   if (isBrokenPipe(err)) return EXIT.ok
   const details = verbose || process.env.SLUICE_DEBUG
