@@ -29,6 +29,7 @@ export interface ConvertOptions {
   readonly signal?: AbortSignal
 }
 
+/** One tensor of the output: how it is stored and how far it is from the original. */
 export interface TensorReport {
   readonly name: string
   readonly encoding: Encoding
@@ -37,6 +38,7 @@ export interface TensorReport {
   readonly error?: QuantError
 }
 
+/** What a conversion did. Bytes are those of stored tensors. */
 export interface ConversionReport {
   readonly output: string
   readonly bytesIn: number

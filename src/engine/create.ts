@@ -23,6 +23,7 @@ import { RunningEngine } from './running.ts'
 import { Threads } from './threads.ts'
 import { loadRopes, Weights } from './weights.ts'
 
+/** How an engine is started. Amounts of memory in bytes. */
 export interface EngineOptions {
   /** Bytes for the whole process. Default: what the machine and its control group allow, less a reserve. */
   readonly memory?: number

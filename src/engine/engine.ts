@@ -2,8 +2,10 @@
 import type { Plan } from '../graph/plan.ts'
 import type { PagerReport } from '../pager/pager.ts'
 
+/** exact: float32 activations; fast: 8-bit activations where weights are quantized, as llama.cpp has them. */
 export type Precision = 'exact' | 'fast'
 
+/** What one run of Sequence.forward gives back. */
 export interface ForwardOptions {
   /** Which logits come back: of the last token [vocabulary], of every token [tokens, vocabulary], or none. */
   logits: 'last' | 'all' | 'none'
@@ -28,6 +30,7 @@ export interface Sequence {
   release(): void
 }
 
+/** What an engine holds and did. Bytes. */
 export interface EngineReport {
   readonly precision: Precision
   readonly kernels: string
@@ -39,6 +42,7 @@ export interface EngineReport {
   readonly pager: PagerReport
 }
 
+/** A model that is ready to run, within its budget. Passes of its sequences take turns. */
 export interface Engine {
   readonly plan: Plan
   readonly vocabulary: number

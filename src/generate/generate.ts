@@ -9,6 +9,7 @@ import { StopMatcher } from './stop.ts'
 /** 'stop': an end token, stop id or stop string; 'length': maxTokens, or the context is full. */
 export type FinishReason = 'stop' | 'length'
 
+/** One generated token. */
 export interface TokenEvent {
   readonly type: 'token'
   /** From 0. */
@@ -20,6 +21,7 @@ export interface TokenEvent {
   readonly logprob: number
 }
 
+/** How much was done, and how fast. */
 export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
@@ -30,6 +32,7 @@ export interface Usage {
   readonly tokensPerSecond: number
 }
 
+/** A token; then, once each, how much was done and how it ended. */
 export type GenerateEvent =
   | TokenEvent
   | ({ readonly type: 'usage' } & Usage)

@@ -13,11 +13,13 @@ import { groupTensors, matchAdapter } from './match.ts'
 /** adapter_config.json of real adapters is about 1 KB. */
 const MAX_CONFIG_BYTES = 1024 * 1024
 
+/** How strictly an adapter must match. */
 export interface AdapterOptions {
   /** Accept modules that match nothing, and targeted modules without tensors. */
   readonly allowPartial?: boolean
 }
 
+/** An adapter that was read and matched. Close its reader when no engine uses it. */
 export interface LoadedAdapter {
   readonly name: string
   readonly path: string

@@ -15,6 +15,7 @@ export interface TextStream {
   flush(): string
 }
 
+/** Text to token ids and back. */
 export interface Tokenizer {
   readonly vocabularySize: number
   readonly bosId?: number
