@@ -27,6 +27,7 @@ export interface Sequence {
   forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array>
   /** Forgets positions from `length` on. */
   truncate(length: number): void
+  /** Gives its cache back. Safe twice; forward then throws CLOSED. */
   release(): void
 }
 
@@ -47,7 +48,9 @@ export interface Engine {
   readonly plan: Plan
   readonly vocabulary: number
   readonly contextLength: number
+  /** An empty text. Throws BUDGET_EXCEEDED when too many are in use, CLOSED. */
   createSequence(): Sequence
+  /** What it holds and did so far. */
   report(): EngineReport
   /** Stops threads and gives everything back. Safe at any time, twice. */
   close(): Promise<void>
