@@ -1,9 +1,10 @@
 // The package as it is published: what it exports, what is in it, what it asks of an installer.
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { builtinModules } from 'node:module'
+import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const PACKAGE = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
@@ -322,6 +323,44 @@ describe('browsers', () => {
       back: [1, -2, 3.5, 0],
     })
   })
+})
+
+test('types work for a program that installs it, strictly and without skipLibCheck', () => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-types-'))
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }))
+  mkdirSync(join(dir, 'node_modules'))
+  symlinkSync(ROOT, join(dir, 'node_modules/sluice'), 'junction')
+  writeFileSync(join(dir, 'package.json'), '{"type":"module"}')
+  writeFileSync(
+    join(dir, 'program.ts'),
+    `import { collect, type Forecast, isSluiceError, open, WIAModel } from 'sluice'
+import { BlobSource, readIndex } from 'sluice/browser'
+import { ERROR_CODES } from 'sluice/errors'
+import { codecOf } from 'sluice/quant'
+const model = await open('m', { verify: 'eager' })
+const forecast: Forecast = await model.plan({ memory: '1GiB' })
+export const required: number = forecast.requiredBytes
+export const text: string = (await collect(model.generate(await model.engine(), { prompt: 'x', maxTokens: 1 }))).text
+// @ts-expect-error: a number
+export const wrong: string = forecast.requiredBytes
+// @ts-expect-error: there is no such option
+await open('m', { verfy: 'off' })
+export { BlobSource, codecOf, ERROR_CODES, isSluiceError, readIndex, WIAModel }
+`,
+  )
+  const { status, stdout } = spawnSync(
+    process.execPath,
+    [
+      join(ROOT, 'node_modules/typescript/bin/tsc'),
+      ...'--noEmit --strict --exactOptionalPropertyTypes --module nodenext --target es2023 --types'.split(' '),
+      '',
+      '--lib',
+      'es2023,dom,dom.asynciterable,esnext.disposable',
+      'program.ts',
+    ],
+    { cwd: dir, encoding: 'utf8' },
+  )
+  expect([status, stdout]).toEqual([0, ''])
 })
 
 describe('package.json', () => {
