@@ -28,20 +28,39 @@ async function measure(path, name = path) {
     await model.close()
   }
   times.sort((a, b) => a - b)
-  const r = { model: name, tensors, bytesRead, firstMs: results.pop().firstOpenMs, minMs: times[0], medianMs: times[5], maxMs: times[10] }
+  const r = {
+    model: name,
+    tensors,
+    bytesRead,
+    firstMs: results.pop().firstOpenMs,
+    minMs: times[0],
+    medianMs: times[5],
+    maxMs: times[10],
+  }
   results.push(r)
-  console.error(`${name}: ${tensors} tensors, ${bytesRead} bytes read, first ${r.firstMs.toFixed(1)} ms, then ${r.medianMs.toFixed(1)} ms (${r.minMs.toFixed(1)} … ${r.maxMs.toFixed(1)})`)
+  console.error(
+    `${name}: ${tensors} tensors, ${bytesRead} bytes read, first ${r.firstMs.toFixed(1)} ms, then ${r.medianMs.toFixed(1)} ms (${r.minMs.toFixed(1)} … ${r.maxMs.toFixed(1)})`,
+  )
 }
 
 async function many(n) {
   const path = join(dir, 'many.wia')
   const writer = createWiaWriter(path, { metadata: { model_name: 'many', version: '1.0.0' } })
-  const planned = Array.from({ length: n }, (_, i) => ({ name: `model.layers.${i}.weight`, shape: [4, 4], dtype: 'float32', encoding: { kind: 'plain', dtype: 'float32' }, rows: 4, cols: 4, byteLength: 64 }))
+  const planned = Array.from({ length: n }, (_, i) => ({
+    name: `model.layers.${i}.weight`,
+    shape: [4, 4],
+    dtype: 'float32',
+    encoding: { kind: 'plain', dtype: 'float32' },
+    rows: 4,
+    cols: 4,
+    byteLength: 64,
+  }))
   writer.plan(planned)
   for (const t of planned) await writer.put(t.name, [new Uint8Array(64)])
   await writer.finish()
   const header = {}
-  for (let i = 0; i < n; i++) header[`model.layers.${i}.weight`] = { dtype: 'F32', shape: [4, 4], data_offsets: [i * 64, i * 64 + 64] }
+  for (let i = 0; i < n; i++)
+    header[`model.layers.${i}.weight`] = { dtype: 'F32', shape: [4, 4], data_offsets: [i * 64, i * 64 + 64] }
   const json = Buffer.from(JSON.stringify(header))
   const length = Buffer.alloc(8)
   length.writeBigUInt64LE(BigInt(json.length))

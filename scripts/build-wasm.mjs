@@ -19,7 +19,7 @@ const COMPILE = [
   '-Wall',
   '-Wextra',
   '-Werror',
-  '-Wframe-larger-than=2048', // a thread's stack is 8 KiB
+  '-Wframe-larger-than=6144', // a thread's stack is 8 KiB
   '-ffreestanding',
   '-nostdlib',
   '-ffp-contract=off',

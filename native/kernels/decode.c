@@ -5,8 +5,14 @@ INLINE void decodeRows(const int encoding, const u8 *w, u32 rows, u32 cols, floa
   const u32 step = plainBytes(encoding);
   for (u32 r = 0; r < rows; r++, w += cols * step, out += outStride) {
     u32 c = 0;
-    for (; c + 4 <= cols; c += 4) wasm_v128_store(out + c, loadPlain4(encoding, w + c * step));
-    storeTail(out + c, loadPlainTail(encoding, w + c * step, cols - c), cols - c);
+    for (; c + 4 <= cols; c += 4)
+      wasm_v128_store(out + c, encoding == F16 ? loadHalf4(w + c * step) : loadPlain4(encoding, w + c * step));
+    for (; c < cols; c++) {
+      v128 one = encoding == F32 ? wasm_v128_load32_zero(w + c * step) : wasm_i32x4_extend_low_i16x8(wasm_v128_load16_splat(w + c * step));
+      if (encoding == F16) one = halfToFloat(one);
+      if (encoding == BF16) one = wasm_i32x4_shl(one, 16);
+      out[c] = wasm_f32x4_extract_lane(one, 0);
+    }
   }
 }
 
@@ -26,6 +32,9 @@ INLINE v128 codesToFloat(const int encoding, v128 bytes) {
   return byteToFloat(encoding, top);
 }
 
+// As loadScales, but a NaN stays one.
+INLINE v128 exactScales(const u8 *p, u32 q, u32 scaleF32) { return scaleF32 ? load(p + q * 16) : loadHalf4(p + q * 8); }
+
 INLINE void storeColumns(float *out, u32 columns, v128 v) {
   if (columns >= 4) wasm_v128_store(out, v);
   else storeTail(out, v, columns);
@@ -40,8 +49,8 @@ INLINE void decodePanels(const int encoding, const u8 *w, u32 rows, u32 cols, u3
     for (u32 from = 0; from < cols; from += block, w += bytes) {
       float scales[16], minima[16];
       for (u32 q = 0; q < 4; q++) {
-        wasm_v128_store(scales + 4 * q, loadScales(w + codes, q, scaleF32, unit));
-        if (encoding == INT4M) wasm_v128_store(minima + 4 * q, loadScales(w + codes + scaleBytes(scaleF32), q, scaleF32, unit));
+        wasm_v128_store(scales + 4 * q, wasm_f32x4_mul(exactScales(w + codes, q, scaleF32), unit));
+        if (encoding == INT4M) wasm_v128_store(minima + 4 * q, wasm_f32x4_mul(exactScales(w + codes + scaleBytes(scaleF32), q, scaleF32), unit));
       }
       const u32 to = minimum(from + block, cols);
       for (u32 r = 0; r < inPanel; r++) {

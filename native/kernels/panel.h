@@ -10,10 +10,16 @@ INLINE u32 blockBytes(const int encoding, u32 block, u32 scaleF32) {
   return codeBytes(encoding, block) + scaleBytes(scaleF32) * (encoding == INT4M ? 2 : 1);
 }
 
-// Scales (or minima) of rows 4q…4q+3.
-INLINE v128 loadScales(const u8 *p, u32 q, u32 scaleF32, v128 multiplier) {
-  v128 s = scaleF32 ? load(p + q * 16) : loadHalf4(p + q * 8);
-  return wasm_f32x4_mul(s, multiplier);
+// Scales (or minima) of registers of rows from `p` on.
+INLINE void loadScales(const u8 *p, const int registers, u32 scaleF32, v128 out[4]) {
+  if (scaleF32) {
+    UNROLLED for (int i = 0; i < registers; i++) out[i] = load(p + i * 16);
+    return;
+  }
+  const v128 kept = loadHere(halfKept), up = loadHere(two112), down = loadHere(twoMinus112);
+  UNROLLED for (int i = 0; i < registers; i++) {
+    out[i] = halfToFactor(wasm_i32x4_load16x4(p + i * 8), kept, up, down);
+  }
 }
 
 // fp8 in the top byte of each lane, anything below → float32. E4M3: bias 7, 0x7f is NaN, denormals are multiples of 2^-9.
@@ -95,8 +101,10 @@ INLINE void chunkToFloat(const int encoding, v128 v, v128 out[8]) {
   }
 }
 
-// Writes the sums of rows 4q…4q+3, as far as the panel has rows.
-INLINE void finishRows(float *y, u32 q, u32 rows, u32 accumulate, float alpha, v128 sums) {
+// Writes the sums of rows 4q…4q+3, as far as the panel has rows. The multiplier of scales is a power of two: applied to a finished
+// sum it gives the bits it would give when applied to every scale.
+INLINE void finishRows(float *y, u32 q, u32 rows, float multiplier, u32 accumulate, float alpha, v128 sums) {
+  sums = wasm_f32x4_mul(sums, wasm_f32x4_splat(multiplier));
   if (rows >= 4 * q + 4) {
     v128 term = wasm_f32x4_mul(wasm_f32x4_splat(alpha), sums);
     wasm_v128_store(y + 4 * q, accumulate ? wasm_f32x4_add(load(y + 4 * q), term) : term);

@@ -6,17 +6,15 @@ typedef struct {
   const i8 *codes;   // a byte a column
   const i16 *pairs;  // the same codes, four columns as (0, 2, 1, 3)
   const float *scales;
-  const i32 *sums;      // of a block's codes
-  const i32 *negatives; // of the magnitudes of a block's negative codes
+  const i32 *sums; // of a block's codes
 } Activations;
 
-INLINE u32 quantizedBytes(u32 blocks, u32 block) { return (blocks * (3 * block + 12) + 63) & ~63u; }
+INLINE u32 quantizedBytes(u32 blocks, u32 block) { return (blocks * (3 * block + 8) + 63) & ~63u; }
 
 INLINE Activations activationsAt(const u8 *p, u32 blocks, u32 block) {
   const u32 n = blocks * block;
   const u8 *tail = p + 3 * n;
-  Activations a = {(const i8 *)p, (const i16 *)(p + n), (const float *)tail, (const i32 *)(tail + 4 * blocks),
-                   (const i32 *)(tail + 8 * blocks)};
+  Activations a = {(const i8 *)p, (const i16 *)(p + n), (const float *)tail, (const i32 *)(tail + 4 * blocks)};
   return a;
 }
 
@@ -35,23 +33,19 @@ EXPORT(quantize)(const float *x, u32 xStride, u32 cols, u32 block, u32 tokens, u
       top = wasm_f32x4_max(top, wasm_i32x4_shuffle(top, top, 1, 0, 3, 2));
       const float amax = wasm_f32x4_extract_lane(top, 0);
       const v128 inverse = wasm_f32x4_splat(amax >= SMALLEST_AMAX ? 127.0f / amax : 0.0f);
-      v128 sum = zero(), magnitudes = zero();
+      v128 sum = zero();
       for (u32 c = 0; c < block; c += 4) {
         v128 code = wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_nearest(wasm_f32x4_mul(load(xb + c), inverse)));
         sum = wasm_i32x4_add(sum, code);
-        magnitudes = wasm_i32x4_add(magnitudes, wasm_i32x4_abs(code));
         v128 words = wasm_i16x8_narrow_i32x4(code, code);
         wasm_v128_store64_lane((void *)(a.pairs + b * block + c), wasm_i16x8_shuffle(words, words, 0, 2, 1, 3, 4, 6, 5, 7), 0);
         wasm_v128_store32_lane((void *)(a.codes + b * block + c), wasm_i8x16_narrow_i16x8(words, words), 0);
       }
       const i32 total = wasm_i32x4_extract_lane(sum, 0) + wasm_i32x4_extract_lane(sum, 1) + wasm_i32x4_extract_lane(sum, 2) +
                         wasm_i32x4_extract_lane(sum, 3);
-      const i32 absolute = wasm_i32x4_extract_lane(magnitudes, 0) + wasm_i32x4_extract_lane(magnitudes, 1) +
-                           wasm_i32x4_extract_lane(magnitudes, 2) + wasm_i32x4_extract_lane(magnitudes, 3);
       // A NaN fails this comparison only, and still has to show.
       ((float *)a.scales)[b] = amax < SMALLEST_AMAX ? 0.0f : amax / 127.0f;
       ((i32 *)a.sums)[b] = total;
-      ((i32 *)a.negatives)[b] = (absolute - total) / 2;
     }
   }
 }
@@ -59,19 +53,19 @@ EXPORT(quantize)(const float *x, u32 xStride, u32 cols, u32 block, u32 tokens, u
 INLINE v128 splat4(const void *p) { return wasm_v128_load32_splat(p); }
 INLINE v128 dotAdd(v128 a, v128 b, v128 sum) { return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(a, b)); }
 
-// The dot functions add, for `registers` registers of rows from q on and `tokenCount` tokens, a block's integer dot products to
+// The dot functions add, for `registers` registers of rows from `w` on and `tokenCount` tokens, a block's integer dot products to
 // dots[register·tokenCount + token]. `stride` is the distance of tokens, in bytes.
 
 #ifdef RELAXED
 
 // Codes 0…15 are the 7-bit operand. Sixteen-bit sums hold 32 columns: 8 · 2 · 15 · 127 < 2^15.
-INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u32 q, u32 block, const i8 *codes, u32 stride, v128 *dots) {
+INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u32 block, const i8 *codes, u32 stride, v128 *dots) {
   ROLLED for (u32 half = 0; half < block; half += 32) {
     v128 words[8];
     UNROLLED for (int i = 0; i < registers * tokenCount; i++) words[i] = zero();
     ROLLED for (u32 c = half; c < half + 32; c += 8, w += 64) {
       UNROLLED for (int i = 0; i < registers; i++) {
-        v128 v = load(w + (q + i) * 16);
+        v128 v = load(w + i * 16);
         v128 low = wasm_v128_and(v, load(bits0f)), high = wasm_v128_and(wasm_u16x8_shr(v, 4), load(bits0f));
         UNROLLED for (int t = 0; t < tokenCount; t++) {
           v128 sum = words[i * tokenCount + t];
@@ -86,26 +80,13 @@ INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u
   }
 }
 
-// |x| is the 7-bit operand, its sign goes to the weight: -w = ~w + 1, and the ones add up to `negatives`. Also right for -128.
-INLINE void dotInt8(const int registers, const int tokenCount, const u8 *w, u32 q, u32 block, const i8 *codes, u32 stride, v128 *dots) {
-  ROLLED for (u32 c = 0; c < block; c += 4, w += 64) {
-    UNROLLED for (int t = 0; t < tokenCount; t++) {
-      v128 x = splat4(codes + t * stride + c), sign = wasm_i8x16_shr(x, 7), magnitude = wasm_i8x16_abs(x);
-      UNROLLED for (int i = 0; i < registers; i++) {
-        v128 words = wasm_i16x8_relaxed_dot_i8x16_i7x16(wasm_v128_xor(load(w + (q + i) * 16), sign), magnitude);
-        dots[i * tokenCount + t] = wasm_i32x4_add(dots[i * tokenCount + t], wasm_i32x4_extadd_pairwise_i16x8(words));
-      }
-    }
-  }
-}
-
 #else
 
 // Nibbles stay where they are in 16-bit words: the activations bring every product to ·256.
-INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u32 q, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
+INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
   ROLLED for (u32 c = 0; c < block; c += 8, w += 64) {
     UNROLLED for (int i = 0; i < registers; i++) {
-      v128 v = load(w + (q + i) * 16);
+      v128 v = load(w + i * 16);
       v128 low02 = wasm_v128_and(v, load(bits000f)), low13 = wasm_v128_and(v, load(bits0f00));
       v128 high02 = wasm_v128_and(v, load(bits00f0)), high13 = wasm_u16x8_shr(v, 12);
       UNROLLED for (int t = 0; t < tokenCount; t++) {
@@ -121,11 +102,13 @@ INLINE void dotFourBit(const int registers, const int tokenCount, const u8 *w, u
   }
 }
 
+#endif
+
 // Even and odd bytes as 16-bit words ·256.
-INLINE void dotInt8(const int registers, const int tokenCount, const u8 *w, u32 q, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
+INLINE void dotInt8(const int registers, const int tokenCount, const u8 *w, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
   ROLLED for (u32 c = 0; c < block; c += 4, w += 64) {
     UNROLLED for (int i = 0; i < registers; i++) {
-      v128 v = load(w + (q + i) * 16);
+      v128 v = load(w + i * 16);
       v128 even = wasm_i16x8_shl(v, 8), odd = wasm_v128_and(v, load(bitsff00));
       UNROLLED for (int t = 0; t < tokenCount; t++) {
         const u8 *x = (const u8 *)(pairs + c) + t * stride;
@@ -135,8 +118,6 @@ INLINE void dotInt8(const int registers, const int tokenCount, const u8 *w, u32 
   }
 }
 
-#endif
-
 INLINE v128 evenWords(v128 lowBytes, v128 highBytes) {
   return wasm_v128_or(wasm_v128_and(lowBytes, load(bits00ff)), wasm_i16x8_shl(highBytes, 8));
 }
@@ -145,10 +126,10 @@ INLINE v128 oddWords(v128 lowBytes, v128 highBytes) {
 }
 
 // The codebook as 16-bit integers, low and high bytes looked up apart.
-INLINE void dotNf4(const int registers, const int tokenCount, const u8 *w, u32 q, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
+INLINE void dotNf4(const int registers, const int tokenCount, const u8 *w, u32 block, const i16 *pairs, u32 stride, v128 *dots) {
   ROLLED for (u32 c = 0; c < block; c += 8, w += 64) {
     UNROLLED for (int i = 0; i < registers; i++) {
-      v128 v = load(w + (q + i) * 16);
+      v128 v = load(w + i * 16);
       v128 low = wasm_v128_and(v, load(bits0f)), high = wasm_v128_and(wasm_u16x8_shr(v, 4), load(bits0f));
       v128 low0 = lookUp(load(nf4IntegerBytes[0]), low), low1 = lookUp(load(nf4IntegerBytes[1]), low);
       v128 high0 = lookUp(load(nf4IntegerBytes[0]), high), high1 = lookUp(load(nf4IntegerBytes[1]), high);
@@ -166,11 +147,11 @@ INLINE void dotNf4(const int registers, const int tokenCount, const u8 *w, u32 q
 }
 
 // fp8 has no integers: float32 products of values and activation codes, in column order, every step rounded.
-INLINE void dotFloat8(const int encoding, const int registers, const int tokenCount, const u8 *w, u32 q, u32 block, const i8 *codes, u32 stride, v128 *dots) {
+INLINE void dotFloat8(const int encoding, const int registers, const int tokenCount, const u8 *w, u32 block, const i8 *codes, u32 stride, v128 *dots) {
   ROLLED for (u32 c = 0; c < block; c += 4, w += 64) {
     UNROLLED for (int i = 0; i < registers; i++) {
       v128 code[8];
-      chunkToFloat(encoding, load(w + (q + i) * 16), code);
+      chunkToFloat(encoding, load(w + i * 16), code);
       UNROLLED for (int j = 0; j < 4; j++) {
         UNROLLED for (int t = 0; t < tokenCount; t++) {
           v128 x = wasm_f32x4_splat((float)codes[t * stride + c + j]);
@@ -182,58 +163,60 @@ INLINE void dotFloat8(const int encoding, const int registers, const int tokenCo
 }
 
 INLINE void quantizedPass(const int encoding, const int registers, const int tokenCount, const Pass *pass) {
-  const u8 *w = pass->w;
-  const u32 q = pass->q, blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, stride = pass->xStride;
+  const u8 *w = pass->w + pass->q * 16; // codes of the first register
+  const u32 blocks = pass->blocks, block = pass->block, scaleF32 = pass->scaleF32, stride = pass->xStride;
   const int float8 = encoding == FP8_E4M3 || encoding == FP8_E5M2;
   const u32 codes = codeBytes(encoding, block), bytes = blockBytes(encoding, block, scaleF32), words = stride / 4;
+  const u8 *scales = pass->w + codes + pass->q * (scaleF32 ? 16 : 8);
   const Activations x = activationsAt(pass->x, blocks, block);
-  const v128 unit = wasm_f32x4_splat(pass->multiplier);
   v128 sums[8]; // index register·tokenCount + token
   UNROLLED for (int i = 0; i < registers * tokenCount; i++) sums[i] = zero();
-  ROLLED for (u32 b = 0; b < blocks; b++, w += bytes) {
+  ROLLED for (u32 b = 0; b < blocks; b++, w += bytes, scales += bytes) {
     v128 dots[8];
     UNROLLED for (int t = 0; t < tokenCount; t++) {
       v128 start = zero();
 #ifdef RELAXED
       if (encoding == INT4) start = wasm_i32x4_splat(-8 * x.sums[b + t * words]);
-      if (encoding == INT8) start = wasm_i32x4_splat(x.negatives[b + t * words]);
 #else
       if (encoding == INT4) start = wasm_i32x4_splat(-8 * 256 * x.sums[b + t * words]);
 #endif
       UNROLLED for (int i = 0; i < registers; i++) dots[i * tokenCount + t] = start;
     }
 #ifdef RELAXED
-    if (encoding == INT4 || encoding == INT4M) dotFourBit(registers, tokenCount, w, q, block, x.codes + b * block, stride, dots);
-    if (encoding == INT8) dotInt8(registers, tokenCount, w, q, block, x.codes + b * block, stride, dots);
+    if (encoding == INT4 || encoding == INT4M) dotFourBit(registers, tokenCount, w, block, x.codes + b * block, stride, dots);
+    const int times256 = encoding == INT8;
 #else
-    if (encoding == INT4 || encoding == INT4M) dotFourBit(registers, tokenCount, w, q, block, x.pairs + b * block, stride, dots);
-    if (encoding == INT8) dotInt8(registers, tokenCount, w, q, block, x.pairs + b * block, stride, dots);
-    if (encoding == INT4 || encoding == INT4M || encoding == INT8) {
+    if (encoding == INT4 || encoding == INT4M) dotFourBit(registers, tokenCount, w, block, x.pairs + b * block, stride, dots);
+    const int times256 = encoding == INT4 || encoding == INT4M || encoding == INT8;
+#endif
+    if (encoding == INT8) dotInt8(registers, tokenCount, w, block, x.pairs + b * block, stride, dots);
+    if (times256) {
       UNROLLED for (int i = 0; i < registers * tokenCount; i++) dots[i] = wasm_i32x4_shr(dots[i], 8);
     }
-#endif
-    if (encoding == NF4) dotNf4(registers, tokenCount, w, q, block, x.pairs + b * block, stride, dots);
-    if (float8) dotFloat8(encoding, registers, tokenCount, w, q, block, x.codes + b * block, stride, dots);
+    if (encoding == NF4) dotNf4(registers, tokenCount, w, block, x.pairs + b * block, stride, dots);
+    if (float8) dotFloat8(encoding, registers, tokenCount, w, block, x.codes + b * block, stride, dots);
+    v128 scale[4];
+    loadScales(scales, registers, scaleF32, scale);
     UNROLLED for (int i = 0; i < registers; i++) {
-      v128 scale = loadScales(w + codes, q + i, scaleF32, unit), least = zero();
-      if (encoding == INT4M) least = loadScales(w + codes + scaleBytes(scaleF32), q + i, scaleF32, unit);
       UNROLLED for (int t = 0; t < tokenCount; t++) {
-        const float xScale = x.scales[b + t * words];
-        v128 dot = dots[i * tokenCount + t], each = wasm_f32x4_mul(scale, wasm_f32x4_splat(xScale));
+        v128 dot = dots[i * tokenCount + t], each = wasm_f32x4_mul(scale[i], wasm_v128_load32_splat(x.scales + b + t * words));
         if (!float8) dot = wasm_f32x4_convert_i32x4(dot);
-        if (encoding == NF4) each = wasm_f32x4_mul(each, wasm_f32x4_const_splat(1.0f / 32767));
-        v128 sum = wasm_f32x4_add(sums[i * tokenCount + t], wasm_f32x4_mul(dot, each));
-        if (encoding == INT4M) {
-          v128 xSum = wasm_f32x4_splat(xScale * (float)x.sums[b + t * words]);
-          sum = wasm_f32x4_add(sum, wasm_f32x4_mul(least, xSum));
-        }
-        sums[i * tokenCount + t] = sum;
+        if (encoding == NF4) each = wasm_f32x4_mul(each, loadHere(nf4Unit));
+        sums[i * tokenCount + t] = wasm_f32x4_add(sums[i * tokenCount + t], wasm_f32x4_mul(dot, each));
+      }
+    }
+    if (encoding == INT4M) {
+      loadScales(scales + scaleBytes(scaleF32), registers, scaleF32, scale);
+      UNROLLED for (int t = 0; t < tokenCount; t++) {
+        v128 xSum = wasm_f32x4_splat(x.scales[b + t * words] * (float)x.sums[b + t * words]);
+        UNROLLED for (int i = 0; i < registers; i++)
+          sums[i * tokenCount + t] = wasm_f32x4_add(sums[i * tokenCount + t], wasm_f32x4_mul(scale[i], xSum));
       }
     }
   }
   UNROLLED for (int i = 0; i < registers; i++) {
     UNROLLED for (int t = 0; t < tokenCount; t++)
-      finishRows(pass->y + t * pass->yStride, q + i, pass->rows, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
+      finishRows(pass->y + t * pass->yStride, pass->q + i, pass->rows, pass->multiplier, pass->accumulate, pass->alpha, sums[i * tokenCount + t]);
   }
 }
 

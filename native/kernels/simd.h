@@ -29,12 +29,19 @@ enum { F32, F16, BF16, INT8, INT4, INT4M, NF4, FP8_E4M3, FP8_E5M2 };
 // Constants live in memory (constants.c): V8 builds a vector literal anew in every iteration, a load costs nothing.
 extern const u32 bits0f[4], bits000f[4], bits00f0[4], bits0f00[4], bits00ff[4], bitsff00[4], bits88[4];
 extern const u32 halfKept[4], halfLimit[4], infinity[4];
-extern const float two112[4];
-extern const float nf4Values[16];
+extern const float two112[4], twoMinus112[4];
+extern const float nf4Values[16], nf4Unit[4];
 extern const u8 nf4Bytes[4][16];
 extern const u8 nf4IntegerBytes[2][16];
 
 INLINE v128 load(const void *p) { return wasm_v128_load(p); }
+// A constant that is wanted once a block: loaded there, not kept in a register that the loop over the block then lacks.
+INLINE v128 loadHere(const void *p) {
+  __asm__ volatile("" : "+r"(p));
+  return wasm_v128_load(p);
+}
+// Keeps the loads behind it there: all loads of a pass at once would push its sums out of the registers.
+INLINE void loadsStay(void) { __asm__ volatile("" ::: "memory"); }
 INLINE v128 zero(void) { return wasm_i32x4_const_splat(0); }
 INLINE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 
@@ -62,12 +69,22 @@ INLINE v128 halfToFloat(v128 h) {
 }
 
 INLINE v128 loadHalf4(const void *p) { return halfToFloat(wasm_i32x4_load16x4(p)); }
+
+// The same for a factor of a product, without comparisons: what was an infinity or NaN (2^16 and more) overflows to an infinity and
+// stays one; everything else is exact.
+INLINE v128 halfToFactor(v128 h, v128 kept, v128 up, v128 down) {
+  v128 f = wasm_v128_and(wasm_i32x4_shl(h, 13), kept);
+  return wasm_f32x4_mul(wasm_f32x4_mul(wasm_f32x4_mul(f, up), up), down);
+}
+INLINE v128 loadHalfFactor4(const void *p) {
+  return halfToFactor(wasm_i32x4_load16x4(p), load(halfKept), load(two112), load(twoMinus112));
+}
 INLINE v128 loadBfloat4(const void *p) { return wasm_i32x4_shl(wasm_u32x4_load16x4(p), 16); }
 
-// Four consecutive plain elements.
+// Four consecutive plain elements, as factors.
 INLINE v128 loadPlain4(const int encoding, const u8 *p) {
   if (encoding == F32) return load(p);
-  return encoding == F16 ? loadHalf4(p) : loadBfloat4(p);
+  return encoding == F16 ? loadHalfFactor4(p) : loadBfloat4(p);
 }
 INLINE u32 plainBytes(const int encoding) { return encoding == F32 ? 4 : 2; }
 
@@ -85,7 +102,8 @@ INLINE v128 loadPlainTail(const int encoding, const u8 *p, u32 count) {
   if (count > 1) v = wasm_v128_load16_lane(p + 2, v, 1);
   if (count > 2) v = wasm_v128_load16_lane(p + 4, v, 2);
   v = wasm_i32x4_extend_low_i16x8(v);
-  return encoding == F16 ? halfToFloat(v) : wasm_i32x4_shl(v, 16);
+  if (encoding == F16) return halfToFactor(v, load(halfKept), load(two112), load(twoMinus112));
+  return wasm_i32x4_shl(v, 16);
 }
 
 INLINE void storeTail(float *p, v128 v, u32 count) {

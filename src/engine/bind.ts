@@ -9,6 +9,7 @@ import {
   type BoundRoute,
   type BoundWeight,
   FIRST_ADDRESS,
+  firstGroups,
   hasQuantizedKernel,
   type Program,
   type ProgramStep,
@@ -44,7 +45,7 @@ type Areas = ReturnType<typeof allocate>
 /** Takes every area of the layout from arena 0: before the pager, whose pages may fill it. */
 export function allocate(plan: Plan, layout: Layout, arenas: ArenaSet, threads: number) {
   const base = arenas.arenas[0]!
-  base.reserve(Object.values(layout.bytes).reduce((a, b) => a + b, 0))
+  base.reserve(layout.totalBytes)
   const take = (bytes: number, align = 64) => base.alloc(Math.max(64, bytes), align).address
   const tokensMax = layout.tokensMax
   const vectors = take(layout.bytes.vectors)
@@ -64,9 +65,11 @@ export function allocate(plan: Plan, layout: Layout, arenas: ArenaSet, threads: 
     address: take(r.inverseFrequencies.length * 8 * tokensMax),
     half: r.inverseFrequencies.length,
   }))
+  const groups = firstGroups(plan)
   const routes = plan.routes.map(
-    (r): BoundRoute => ({
+    (r, i): BoundRoute => ({
       ...r,
+      firstGroup: groups[i]!,
       choices: take(r.topK * tokensMax * 4),
       weights: take(r.topK * tokensMax * 4),
       counts: take(r.experts * 4),

@@ -9,10 +9,14 @@ export type Precision = 'exact' | 'fast'
 export interface ForwardOptions {
   /** Which logits come back: of the last token [vocabulary], of every token [tokens, vocabulary], or none. */
   logits: 'last' | 'all' | 'none'
+  /** Ends the call with ABORTED, within 100 ms also in the middle of a pass. */
   signal?: AbortSignal
-  /** With logits 'all': called per chunk instead of collecting, rows in order. The array is reused. */
   /** Filled with the experts chosen, [MoE layer][token][rank], best first: for tests and analysis. */
   trace?: { experts: number[][][] }
+  /**
+   * With logits 'all': called per chunk instead of collecting, rows in order, and awaited. The array is reused. Other sequences go on meanwhile;
+   * what it throws, forward throws.
+   */
   onLogits?: (rows: Float32Array, firstToken: number, tokens: number) => void | Promise<void>
 }
 
@@ -22,12 +26,15 @@ export interface Sequence {
   readonly length: number
   /**
    * Runs ids after what is already there. Returns float32 logits (empty for 'none').
-   * Throws REQUEST_INVALID (id out of range), CONTEXT_FULL, BUDGET_EXCEEDED, ABORTED; after a throw the sequence stands where it stood.
+   * A sequence runs one call at a time; calls of several sequences take turns, a chunk of the prompt each.
+   * Throws REQUEST_INVALID (id out of range, another call is running), CONTEXT_FULL, BUDGET_EXCEEDED (cache, or logits that are collected),
+   * ABORTED, CLOSED, and what reading weights throws (SOURCE_*, CHECKSUM_MISMATCH); after a throw the sequence stands where it stood and the
+   * engine works on. WORKER_FAILED: a thread is gone, the engine can only be closed.
    */
   forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array>
-  /** Forgets positions from `length` on. */
+  /** Forgets positions from `length` on. Throws REQUEST_INVALID while a call is running. */
   truncate(length: number): void
-  /** Gives its cache back. Safe twice; forward then throws CLOSED. */
+  /** Gives its cache back; a call that is running ends with CLOSED. Safe at any time, twice. */
   release(): void
 }
 
@@ -52,6 +59,9 @@ export interface Engine {
   createSequence(): Sequence
   /** What it holds and did so far. */
   report(): EngineReport
-  /** Stops threads and gives everything back. Safe at any time, twice. */
+  /**
+   * Stops threads and gives everything back. Safe at any time, twice; calls that are running end with CLOSED. An engine that is idle keeps no
+   * process alive, closed or not.
+   */
   close(): Promise<void>
 }

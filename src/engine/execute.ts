@@ -10,6 +10,9 @@ import type { Program, ProgramStep } from './program.ts'
 import { route } from './route.ts'
 import { type Share, UNIT } from './share.ts'
 
+/** Multiplications an attention call may take, as CALL_WORK in linear.ts; attention is slower a multiplication. */
+const ATTENTION_WORK = 2 ** 25
+
 type Step<K extends PlanStep['op']> = Extract<PlanStep, { op: K }>
 
 export class Executor {
@@ -17,6 +20,7 @@ export class Executor {
   readonly #base: Kernels
   readonly #control: Control
   readonly #share: Share
+  readonly #pages: PageClient
   readonly #i32: Int32Array
   /** Arena 0, where activations live. */
   readonly #f32: Float32Array
@@ -37,6 +41,7 @@ export class Executor {
     this.#base = kernels[0]!
     this.#control = control
     this.#share = share
+    this.#pages = pages
     this.#i32 = new Int32Array(memories[0]!)
     const arenas = memories.map((m) => new Float32Array(m))
     this.#f32 = arenas[0]!
@@ -48,11 +53,23 @@ export class Executor {
     this.#tokens = this.#control[WORD.tokens]!
     this.#position = this.#control[WORD.position]!
     this.#pass = this.#control[WORD.pass]!
+    let owed = false // a step that was left out may have been the one to wait for the others
     for (const step of this.#program.steps) {
-      if (step.barrier && !barrier(this.#control, this.#share.threads)) return false
+      if (this.#idle(step.step)) {
+        owed ||= step.barrier
+        continue
+      }
+      if ((step.barrier || owed) && !barrier(this.#control, this.#share.threads)) return false
+      owed = false
       if (!this.#step(step)) return false
     }
     return barrier(this.#control, this.#share.threads)
+  }
+
+  /** A step of an expert that no token of this pass goes to. All threads agree: the lists are complete when `route` ends. */
+  #idle(s: PlanStep): boolean {
+    if (s.op === 'gatherExpert' || s.op === 'scatterExpert') return this.#count({ kind: 'expert', ...s }) === 0
+    return 'tokens' in s && s.tokens.kind === 'expert' && this.#count(s.tokens) === 0
   }
 
   #step(bound: ProgramStep): boolean {
@@ -80,9 +97,7 @@ export class Executor {
         this.#add(s)
         return true
       case 'route':
-        if (this.#share.thread === 0)
-          route(this.#program.routes[s.route]!, this.#buffer(s.logits), s, this.#tokens, this.#i32, this.#f32)
-        return true
+        return this.#route(s)
       case 'gatherExpert':
         this.#gather(s)
         return true
@@ -195,26 +210,37 @@ export class Executor {
     if (!barrier(this.#control, this.#share.threads)) return false
     const headStart = this.#share.from(s.heads, 1)
     const headEnd = this.#share.to(s.heads, 1)
-    if (headEnd > headStart)
-      this.#base.attention({
-        q: q.address,
-        qStride: q.stride,
-        y: y.address,
-        yStride: y.stride,
-        heads: s.heads,
-        kvHeads: s.kvHeads,
-        headDim: s.headDim,
-        headStart,
-        headEnd,
-        tokens: this.#tokens,
-        position: this.#position,
-        pages,
-        pageTokens: kvPageTokens,
-        kvF16,
-        scale: s.scale,
-        window: s.window,
-        scratch: this.#program.scores[this.#share.thread]!,
-      })
+    // Cut into calls by heads, in whole groups that share keys, and by tokens: each token of each head stands for itself.
+    const tokens = this.#tokens
+    const group = s.heads / s.kvHeads
+    const perHead = 2 * s.headDim * (this.#position + tokens)
+    const headStep = Math.max(1, Math.floor(ATTENTION_WORK / (perHead * group))) * group
+    for (let head = headStart; head < headEnd; head += headStep) {
+      const end = Math.min(headEnd, head + headStep)
+      const tokenStep = Math.max(1, Math.floor(ATTENTION_WORK / (perHead * (end - head))))
+      for (let t = 0; t < tokens; t += tokenStep) {
+        if (Atomics.load(this.#control, WORD.abort) !== 0) return false
+        this.#base.attention({
+          q: q.address + t * q.stride * 4,
+          qStride: q.stride,
+          y: y.address + t * y.stride * 4,
+          yStride: y.stride,
+          heads: s.heads,
+          kvHeads: s.kvHeads,
+          headDim: s.headDim,
+          headStart: head,
+          headEnd: end,
+          tokens: Math.min(tokenStep, tokens - t),
+          position: this.#position + t,
+          pages,
+          pageTokens: kvPageTokens,
+          kvF16,
+          scale: s.scale,
+          window: s.window,
+          scratch: this.#program.scores[this.#share.thread]!,
+        })
+      }
+    }
     return true
   }
 
@@ -234,6 +260,18 @@ export class Executor {
     const to = this.#share.to(y.width, UNIT)
     const n = this.#count(s.tokens)
     if (to > from && n > 0) this.#base.add(x.address, x.stride, y.address, y.stride, from, to, n, 1)
+  }
+
+  /** One thread decides; the reader and the other threads learn of it before they go on. */
+  #route(s: Step<'route'>): boolean {
+    if (this.#share.thread === 0) {
+      const r = this.#program.routes[s.route]!
+      route(r, this.#buffer(s.logits), s, this.#tokens, this.#i32, this.#f32)
+      for (let e = 0; e < r.experts; e++)
+        this.#pages.choose(r.firstGroup + e, this.#pass, this.#i32[r.counts / 4 + e]! > 0)
+      this.#pages.announce()
+    }
+    return barrier(this.#control, this.#share.threads)
   }
 
   #gather(s: Step<'gatherExpert'>): void {

@@ -109,10 +109,9 @@ function bad(field: string, got: unknown, expected: string): SluiceError {
  *   n        int16 [n]     the same codes, four columns as (0, 2, 1, 3): what 16-bit dot products pair up
  *   3n       f32   [b]     scales
  *   3n + 4b  int32 [b]     sum of the codes of a block
- *   3n + 8b  int32 [b]     sum of the magnitudes of the negative codes of a block
  */
 export function quantizedStride(cols: number, block: number): number {
   if (block !== 32 && block !== 64) throw bad('block', block, '32 or 64')
   const n = roundUp(cols, block)
-  return roundUp(3 * n + 12 * (n / block), 64)
+  return roundUp(3 * n + 8 * (n / block), 64)
 }

@@ -18,11 +18,16 @@ export interface ReaderHandle {
 /** A thread that hangs in a read (a dead network disk) is ended without its consent after this. */
 const STOP_MS = 5000
 
+/** The reader's heap stays small: its bytes lie outside of it. */
+const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 4, codeRangeSizeMb: 16 }
+
 /** Starts the reader thread. `onError`: a read failed, or the thread died. */
 export function startReaderThread(input: ReaderInput, onError: (error: Error) => void): ReaderHandle {
   const worker = new Worker(new URL('./reader-worker.js', import.meta.url), {
     workerData: input,
     name: 'sluice reader',
+    execArgv: [], // a program started with --input-type or --eval has options that a file cannot be run with
+    resourceLimits: RESOURCE_LIMITS,
   })
   const resets = new Map<number, { resolve(): void; reject(error: Error): void }>()
   let nextId = 1
@@ -37,6 +42,11 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
     })
   })
   started.promise.catch(() => {}) // whoever awaits it sees it; nobody has to
+  // An idle reader keeps no process alive; one that somebody waits for does.
+  const idle = (): void => {
+    if (!stopping && resets.size === 0) worker.unref()
+  }
+  void started.promise.then(idle, idle)
 
   /** Whoever waits for the thread waits no longer. Promises that are settled stay as they are. */
   function end(error: Error): void {
@@ -62,6 +72,7 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
     else {
       resets.get(message.id)?.resolve()
       resets.delete(message.id)
+      idle()
     }
   })
   const say = (message: ToReader): void => worker.postMessage(message)
@@ -73,11 +84,13 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
       const id = nextId++
       return new Promise((resolve, reject) => {
         resets.set(id, { resolve, reject })
+        worker.ref()
         say({ kind: 'reset', id, pass })
       })
     },
     async stop() {
       stopping = true
+      worker.ref()
       say({ kind: 'stop' })
       const timer = setTimeout(() => void worker.terminate(), STOP_MS)
       await exited

@@ -10,11 +10,12 @@ import type { ModelReader, TensorEntry } from '../format/reader.ts'
 import { refuseOpaque } from '../quant/codec.ts'
 import { PANEL_ROWS } from '../quant/scheme.ts'
 import { bytesOf, newArray, type TensorArray } from './array.ts'
-import { type UnitDecoder, unitDecoder, unitElements } from './decode.ts'
+import { RangeDecoder } from './decode.ts'
 import { gather, toHostOrder, viewElements } from './gather.ts'
 import { isStrided, mergeReads, planUnits } from './plan.ts'
+import { gatherLinear, sliceBlocks } from './slice.ts'
 import { CHUNK_BYTES, StoredTensor } from './stored.ts'
-import { checkRanges, type Range, rowSlices, runs, sliceAxes, stridesOf } from './strided.ts'
+import { checkRanges, type Range, rowSlices, sliceAxes, stridesOf } from './strided.ts'
 
 export interface TensorOptions {
   /** `lazy` (default): pages that have a SHA-256 are checked when first touched. `off`: never. */
@@ -70,11 +71,12 @@ export class LazyTensor {
   readonly entry: TensorEntry
   readonly #stored: StoredTensor
   readonly #elements: number
-  #decoder: UnitDecoder | undefined
+  readonly #decoder: RangeDecoder
 
   constructor(stored: StoredTensor) {
     this.entry = stored.entry
     this.#stored = stored
+    this.#decoder = new RangeDecoder(stored)
     this.#elements = elementCount(stored.entry.shape, `tensor ${stored.entry.name}`)
   }
 
@@ -132,7 +134,7 @@ export class LazyTensor {
     }
     const values = new Float32Array(cols)
     for await (const { row, unit, count, bytes } of this.#storedRows([...places.keys()], options.signal)) {
-      this.#decodePart(bytes, unit, count, row * cols, (row + 1) * cols, values)
+      this.#decoder.part(bytes, unit, count, row * cols, (row + 1) * cols, values)
       for (const i of places.get(row)!) out.set(values, i * cols)
     }
     return out
@@ -152,8 +154,8 @@ export class LazyTensor {
     const { start, axes } = sliceAxes(this.entry, box)
     if (this.entry.encoding.kind === 'plain' && this.entry.linear === undefined)
       await gather(this.#stored, start, axes, out, 0, as === 'float32', options.signal)
-    else if (isStrided(this.entry)) await this.#gatherLinear(box, out as Float32Array, options.signal)
-    else await this.#sliceBlocks(box, out as Float32Array, options.signal)
+    else if (isStrided(this.entry)) await gatherLinear(this.#stored, box, out as Float32Array, options.signal)
+    else await sliceBlocks(this.#decoder, box, out as Float32Array, options.signal)
     return out
   }
 
@@ -239,7 +241,7 @@ export class LazyTensor {
       const n = elementCount(box.map(([a, b]) => b - a))
       const { start, axes } = sliceAxes(this.entry, box)
       if (this.entry.linear === undefined) await gather(this.#stored, start, axes, out, at, as === 'float32', signal)
-      else await this.#gatherLinear(box, (out as Float32Array).subarray(at, at + n), signal)
+      else await gatherLinear(this.#stored, box, (out as Float32Array).subarray(at, at + n), signal)
       at += n
     }
     return out
@@ -255,40 +257,8 @@ export class LazyTensor {
       toHostOrder(this.#stored, out)
       return out
     }
-    if (to > from) await this.#decodeRange(from, to, out as Float32Array, signal)
+    if (to > from) await this.#decoder.range(from, to, out as Float32Array, signal)
     return out
-  }
-
-  async #decodeRange(from: number, to: number, out: Float32Array, signal?: AbortSignal): Promise<void> {
-    const size = this.#stored.layout.unitElements
-    const units = this.#stored.units(Math.floor(from / size), Math.ceil(to / size), CHUNK_BYTES, signal)
-    for await (const { unit, count, bytes } of units) {
-      const a = Math.max(from, unit * size)
-      const b = Math.min(to, (unit + count) * size)
-      this.#decodePart(bytes, unit, count, a, b, out.subarray(a - from, b - from))
-    }
-  }
-
-  /** Elements [from, to) out of units that hold them. Units that are wanted whole decode in place, others through a copy. */
-  #decodePart(bytes: Uint8Array, unit: number, count: number, from: number, to: number, out: Float32Array): void {
-    const { layout } = this.#stored
-    const { unitElements: size, unitBytes } = layout
-    this.#decoder ??= unitDecoder(this.entry, layout)
-    for (let i = 0; i < count; ) {
-      const start = (unit + i) * size
-      const wholes = start >= from ? Math.min(count - i, Math.floor((to - start) / size)) : 0
-      const n = Math.max(1, wholes)
-      const part = bytes.subarray(i * unitBytes, (i + n) * unitBytes)
-      const elements = unitElements(this.entry, layout, unit + i, n)
-      if (wholes > 0) this.#decoder(part, unit + i, n, out.subarray(start - from, start - from + elements))
-      else {
-        const values = new Float32Array(elements)
-        this.#decoder(part, unit + i, 1, values)
-        const a = Math.max(from, start)
-        out.set(values.subarray(a - start, Math.min(to, start + elements) - start), a - from)
-      }
-      i += n
-    }
   }
 
   /** Stored units of single rows, near ones read together. Each is complete. */
@@ -313,45 +283,6 @@ export class LazyTensor {
     }
   }
 
-  /** A box of block-quantized or LINEAR rows that follow each other: decodes some rows at a time and takes the columns. */
-  async #sliceBlocks(box: readonly Range[], out: Float32Array, signal?: AbortSignal): Promise<void> {
-    const { cols } = this.entry
-    const [left, right] = box.at(-1) ?? [0, 1]
-    const perChunk = Math.max(PANEL_ROWS, Math.floor(CHUNK_BYTES / Math.max(1, cols * 4) / PANEL_ROWS) * PANEL_ROWS)
-    let at = 0
-    for (const [first, end] of rowRuns(this.entry.shape, box))
-      for (let row = first; row < end; ) {
-        // Chunks end on whole panels, so that none is decoded twice.
-        const next = Math.min(end, Math.floor(row / PANEL_ROWS) * PANEL_ROWS + perChunk)
-        const values = new Float32Array((next - row) * cols)
-        await this.#decodeRange(row * cols, next * cols, values, signal)
-        for (let r = 0; r < next - row; r++, at += right - left)
-          out.set(values.subarray(r * cols + left, r * cols + right), at)
-        row = next
-      }
-  }
-
-  /** LINEAR codes that do not follow each other: gathered, then scaled by the channel of each. Takes the slice's codes on top of its values. */
-  async #gatherLinear(box: readonly Range[], out: Float32Array, signal?: AbortSignal): Promise<void> {
-    const { encoding, linear, shape } = this.entry
-    if (encoding.kind !== 'plain' || linear === undefined) return
-    const { start, axes } = sliceAxes(this.entry, box)
-    const codes = newArray(encoding.dtype, out.length, this.name)
-    await gather(this.#stored, start, axes, codes, 0, false, signal)
-    const axis = linear.axis
-    const part =
-      axis === undefined
-        ? linear
-        : { ...linear, scales: linear.scales.slice(...box[axis]!), zeroPoints: linear.zeroPoints.slice(...box[axis]!) }
-    const sliced: TensorEntry = {
-      ...this.entry,
-      shape: shape.map((_, k) => box[k]![1] - box[k]![0]),
-      encoding: { kind: 'plain', dtype: encoding.dtype },
-      linear: part,
-    }
-    unitDecoder(sliced, this.#stored.layout)(bytesOf(codes), 0, out.length, out)
-  }
-
   /** Elements a chunk, at most about `most`: whole pages if they fit, else whole panels, else whole rows, else whole units. */
   #streamStep(most: number): number {
     const { cols, encoding, pages } = this.entry
@@ -365,19 +296,4 @@ export class LazyTensor {
     if (encoding.kind === 'panel' || isStrided(this.entry)) return group * cols
     return Math.max(size, Math.floor(most / size) * size)
   }
-}
-
-/** Consecutive rows of the matrix view that a box covers, in order. */
-function* rowRuns(shape: readonly number[], box: readonly Range[]): Generator<[number, number]> {
-  const leading = shape.slice(0, -1)
-  let step = 1
-  let start = 0
-  const axes = []
-  for (let k = leading.length - 1; k >= 0; k--) {
-    const [a, b] = box[k]!
-    start += a * step
-    axes.push({ count: b - a, stride: step, step })
-    step *= leading[k]!
-  }
-  for (const batch of runs(start, axes)) for (const run of batch) yield [run.from, run.from + run.length]
 }

@@ -44,13 +44,15 @@ function print(p: Forecast): void {
     'weights',
     `${formatBytes(all)}: ${formatBytes(pager.pinnedBytes)} pinned (${share} %), ring ${formatBytes(pager.ringBytes)}`,
   ])
-  const streamed = pager.streamedBytesPerPass
-  rows.push([
-    'streamed',
-    streamed === 0 ? 'nothing: the model fits' : `${formatBytes(streamed)} read again for every token`,
-  ])
+  rows.push(['streamed', pager.streamedBytesPerPass === 0 ? 'nothing: the model fits' : streamedText(pager)])
   rows.push(['smallest', `${formatBytes(p.requiredBytes)} runs it; ${formatBytes(p.residentBytes)} holds all of it`])
   for (const [name, text] of rows) console.log(`${name.padEnd(12)} ${text}`)
+}
+
+function streamedText(p: { streamedBytesPerPass: number; optionalBytesPerPass: number }): string {
+  const always = p.streamedBytesPerPass - p.optionalBytesPerPass
+  if (p.optionalBytesPerPass === 0) return `${formatBytes(always)} read again for every token`
+  return `${formatBytes(always)} read again for every token, and of ${formatBytes(p.optionalBytesPerPass)} the experts it chooses`
 }
 
 export function register(program: Command): void {

@@ -14,8 +14,8 @@ const STRING = 8
 const ARRAY = 9
 /** Nesting: the format allows any, files have one level. */
 const MAX_NESTING = 8
-/** Elements of one array: four times the largest known list of merges. */
-const MAX_ELEMENTS = 4_000_000
+/** Elements of all arrays of a file, which bounds what decoding them takes: large models have 1.5 million (tokens, scores, types, merges). */
+const MAX_ELEMENTS = 8_000_000
 /** Bytes of length and text that a token or merge takes on average: saves reading in many small steps. */
 const TYPICAL_STRING = 16
 /** Values above this are decoded when they are first looked at. */
@@ -49,7 +49,8 @@ function skipArray(w: Window, key: string, depth: number): void {
   const what = `array ${key}`
   const bytes = type === STRING ? 8 : type === ARRAY ? 12 : fixedBytes(w, type, key)
   const n = w.countOf(what, bytes)
-  if (n > MAX_ELEMENTS) limit(w, 'array has too many elements', key, MAX_ELEMENTS)
+  w.elements += n
+  if (w.elements > MAX_ELEMENTS) limit(w, 'arrays have too many elements', key, MAX_ELEMENTS)
   if (type === STRING) {
     w.hint(n * TYPICAL_STRING)
     for (let i = 0; i < n; i++) w.skipString(what)

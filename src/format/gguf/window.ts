@@ -3,7 +3,7 @@
 import { ModelFormatError } from '../../base/errors.ts'
 
 /** Headers above this are refused: the largest known ones (260,000 tokens with merges) take about 20 MB. */
-export const MAX_GGUF_HEADER_BYTES = 256 * 1024 ** 2
+export const MAX_GGUF_HEADER_BYTES = 128 * 1024 ** 2
 
 /** Not an error of the file: the window is too short. */
 export class Incomplete {
@@ -20,6 +20,8 @@ export class Window {
   readonly where: string
   bigEndian = false
   at = 0
+  /** Elements of all arrays so far. */
+  elements = 0
   readonly #view: DataView
 
   constructor(bytes: Uint8Array, fileSize: number, where: string) {

@@ -21,7 +21,7 @@ export interface OpenSafetensorsOptions {
 }
 
 /** Tokenizer files above this are not what they say. */
-const MAX_SIDE_BYTES = 1024 ** 3
+const MAX_SIDE_BYTES = MAX_JSON_BYTES
 
 /**
  * Opens `path`: a .safetensors file, a .safetensors.index.json, or a folder with one of them. A missing config.json is an empty `config`.

@@ -4,7 +4,7 @@ import { roundUp } from '../../base/shape.ts'
 import { blockBytes, quantizedStride } from '../compute.ts'
 import { COMPUTE, type MatrixBlock } from '../kernels.ts'
 import { codeBytes, readCodes, readIntegers, readScales } from './codes.ts'
-import { nearest } from './float.ts'
+import { halfToFactor, nearest } from './float.ts'
 import { finish } from './matmul.ts'
 import type { Views } from './views.ts'
 
@@ -36,7 +36,6 @@ export function quantize(
       const usable = amax >= SMALLEST_AMAX
       const inverse = usable ? f(127 / amax) : 0
       let sum = 0
-      let negative = 0
       for (let c = 0; c < block; c++) {
         const scaled = nearest(f(v.f32[xb + c]! * inverse))
         const code = Number.isNaN(scaled) ? 0 : Math.max(-127, Math.min(127, scaled))
@@ -44,13 +43,11 @@ export function quantize(
         v.u8[base + column] = code
         v.data.setInt16(base + n + 2 * ((column & ~3) + PAIR_PLACE[column & 3]!), code, true)
         sum += code
-        if (code < 0) negative -= code
       }
       const tail = base + 3 * n + 4 * b
       // A NaN fails the comparison above and still has to show.
       v.f32[tail >>> 2] = usable || Number.isNaN(amax) ? f(amax / 127) : 0
       v.i32[(tail >>> 2) + blocks] = sum
-      v.i32[(tail >>> 2) + 2 * blocks] = negative
     }
   }
 }
@@ -86,9 +83,9 @@ export function matMulQ(
       const at = m.address + (panel * blocks + b) * bytes
       if (codes instanceof Float32Array) readCodes(v, m.encoding, at, g, codes)
       else readIntegers(v, m.encoding, at, g, codes)
-      readScales(v, at + scaleAt, m.scaleF32, m.multiplier, scales)
+      readScales(v, at + scaleAt, m.scaleF32, halfToFactor, scales)
       const hasMinima = m.encoding === COMPUTE.int4m
-      if (hasMinima) readScales(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, m.multiplier, minima)
+      if (hasMinima) readScales(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, halfToFactor, minima)
       for (let t = 0; t < tokens; t++) {
         const base = xq + t * stride
         const tail = (base + 3 * n + 4 * b) >>> 2
@@ -111,6 +108,6 @@ export function matMulQ(
     const rows = Math.min(16, m.rows - panel * 16)
     for (let t = 0; t < tokens; t++)
       for (let r = 0; r < rows; r++)
-        finish(v, (y >>> 2) + t * yStride + panel * 16 + r, accumulate, alpha, sums[t * 16 + r]!)
+        finish(v, (y >>> 2) + t * yStride + panel * 16 + r, accumulate, alpha, f(sums[t * 16 + r]! * f(m.multiplier)))
   }
 }

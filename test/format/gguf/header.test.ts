@@ -158,6 +158,18 @@ test('counts and lengths are compared with the file before anything is made', ()
   expect(performance.now() - started).toBeLessThan(500)
 })
 
+test('elements of all arrays together are capped, nested ones too', () => {
+  // 20 arrays of 500,000 bytes each, in one array and in several keys: a file of 10 MB that would become 10 million numbers.
+  const bytes = new Array<number>(500_000).fill(1)
+  const nested: Meta = ['x', ARRAY, [ARRAY, Array.from({ length: 20 }, () => [0, bytes])]]
+  const keys = Array.from({ length: 20 }, (_, i): Meta => [`k${i}`, ARRAY, [0, bytes]])
+  expect([code(gguf([nested], [])), code(gguf(keys, [])), code(gguf(keys.slice(4), []))]).toEqual([
+    'FORMAT_LIMIT',
+    'FORMAT_LIMIT',
+    'accepted',
+  ])
+})
+
 test('a window that is too short asks for more, never for less than it has, and ends', () => {
   const file = gguf(ALL, [A, B])
   let length = 0
