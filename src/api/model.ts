@@ -29,6 +29,8 @@ export interface OpenOptions {
   readonly ioMode?: 'auto' | IoMode
   /** eager: every page's SHA-256 now; lazy (default): on first touch; off: never. Packages only; other formats have no checksums. */
   readonly verify?: 'eager' | 'lazy' | 'off'
+  /** Bulk reads forget the page cache they filled, which a memory cgroup charges to this process. Default false. */
+  readonly dropBehind?: boolean
   /** Ends an eager check. */
   readonly signal?: AbortSignal
 }
@@ -93,6 +95,7 @@ export class Model {
   async adapter(path: string, options: AdapterOptions & { readonly scale?: number } = {}): Promise<ScaledAdapter> {
     const { scale = 1, ...rest } = options
     const packaged = this.reader.adapters.find((a) => a.name === path)
+    await packaged?.check?.() // an adapter is read whole anyway; later reads have no checksums of their own
     const { loadAdapter } = await import('../lora/load.ts')
     const adapter = await loadAdapter(packaged?.path ?? path, this.architecture().graph, rest)
     this.#adapters.push(adapter)
@@ -138,7 +141,7 @@ export class Model {
 
   /** Closes the files. Tensors and adapters end with it. Safe to call twice. */
   async close(): Promise<void> {
-    for (const adapter of this.#adapters.splice(0)) await adapter.reader.close()
+    await Promise.all(this.#adapters.splice(0).map((a) => a.reader.close()))
     await this.reader.close()
   }
 
@@ -161,6 +164,7 @@ function inBytes(options: ModelEngineOptions): EngineOptions {
  * Throws FORMAT_*, JSON_INVALID, PATH_FORBIDDEN, SOURCE_*, CHECKSUM_MISMATCH (eager), ABORTED.
  */
 export async function open(path: string, options: OpenOptions = {}): Promise<Model> {
-  const { ioMode = 'auto', verify = 'lazy', signal } = options
-  return new Model(await openModel(path, { mode: ioMode, verify, ...(signal && { signal }) }), { verify })
+  const { ioMode = 'auto', verify = 'lazy', dropBehind = false, signal } = options
+  const reader = await openModel(path, { mode: ioMode, verify, dropBehind, ...(signal && { signal }) })
+  return new Model(reader, { verify })
 }

@@ -3,6 +3,7 @@
 import { Command, CommanderError } from 'commander'
 import { SluiceError } from '../base/errors.ts'
 import { EXIT, exitCodeOf } from './exit.ts'
+import { guardTerminal } from './terminal.ts'
 import { version } from './version.ts'
 
 /** Verbs in the order of --help. Loaded on demand: `sluice --help` starts in milliseconds. */
@@ -33,9 +34,9 @@ export async function main(argv: readonly string[]): Promise<number> {
   const program = describe()
   const wanted = argv.find((a) => !a.startsWith('-'))
   const only = VERBS.find((verb) => verb === canonical(wanted))
-  for (const verb of only === undefined ? VERBS : [only])
-    ((await import(`./verbs/${verb}.js`)) as Verb).register(program)
   try {
+    for (const verb of only === undefined ? VERBS : [only])
+      ((await import(`./verbs/${verb}.js`)) as Verb).register(program)
     await program.parseAsync([...argv], { from: 'user' })
     return typeof process.exitCode === 'number' ? process.exitCode : EXIT.ok
   } catch (err) {
@@ -71,6 +72,16 @@ function canonical(verb: string | undefined): string | undefined {
   return verb === 'validate' ? 'verify' : verb
 }
 
+/** Before a model is looked at: Node could not load its own files, start a thread, or get memory for one. */
+const OUT_OF_RESOURCES = new Set([
+  'EMFILE',
+  'ENFILE',
+  'ENOMEM',
+  'EAGAIN',
+  'ERR_WORKER_INIT_FAILED',
+  'ERR_WORKER_OUT_OF_MEMORY',
+])
+
 /** Commander's sentence, "error: unknown option '--x'\n(Did you mean --y?)", as an error of this package. */
 function usageError(message: string, verb: string | undefined): SluiceError {
   const [what = '', hint] = message.replace(/^error: /, '').split('\n')
@@ -94,7 +105,14 @@ function report(err: unknown, verb: string | undefined, json: boolean, verbose: 
     if (details) showCauses(err)
     return exitCodeOf(code)
   }
-  const e = err instanceof Error ? err : new Error(String(err))
+  const e: NodeJS.ErrnoException = err instanceof Error ? err : new Error(String(err))
+  if (e.code !== undefined && OUT_OF_RESOURCES.has(e.code)) {
+    const message = `the system refused a resource to Node itself: got ${e.message}`
+    console.error(
+      json ? JSON.stringify({ error: { code: e.code, message, details: {} } }) : `sluice: ${message} [${e.code}]`,
+    )
+    return EXIT.io
+  }
   if (json) console.error(JSON.stringify({ error: { code: 'INTERNAL', message: e.message } }))
   else console.error(`sluice: unexpected error, please report it: ${e.stack ?? e.message}`)
   if (details) showCauses(e)
@@ -113,9 +131,15 @@ function isBrokenPipe(err: unknown): boolean {
   return false
 }
 
+// A full disk is an error, a pipe that was closed is none.
 process.stdout.on('error', (err: NodeJS.ErrnoException) => {
   if (err.code === 'EPIPE') process.exit(EXIT.ok)
-  throw err
+  const code = err.code === 'ENOSPC' ? 'DISK_FULL' : 'OUTPUT_IO'
+  console.error(`sluice: cannot write (standard output): got ${err.code ?? err.message} [${code}]`)
+  process.exit(exitCodeOf(code))
 })
+// Where errors cannot be told, the exit code still tells.
+process.stderr.on('error', () => undefined)
+guardTerminal(process.stdout)
 
 process.exitCode = await main(process.argv.slice(2))

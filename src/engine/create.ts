@@ -10,7 +10,7 @@ import type { KernelSetName } from '../kernels/kernels.ts'
 import { selectKernels } from '../kernels/select.ts'
 import { createArenas, MAX_ARENA_BYTES } from '../memory/arena.ts'
 import { createBudget } from '../memory/budget.ts'
-import { cpuCount, machineMemory, processResident } from '../memory/machine.ts'
+import { addressSpaceLeft, cpuCount, machineMemory, processResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
 import { createPager, planPager } from '../pager/create.ts'
 import type { PagerPlan } from '../pager/pager.ts'
@@ -47,6 +47,7 @@ export interface EngineOptions {
   readonly arenaBytes?: number
 }
 
+const MIB = 1024 * 1024
 /** Default room of the cache: longer contexts are asked for. */
 const CONTEXT_DEFAULT = 4096
 /** Kept free of the machine's memory when no budget is given. */
@@ -134,8 +135,8 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
   const weightBytes = Math.min(rest, options.weightMemory ?? Number.POSITIVE_INFINITY)
   const sum = (weightsNeed: number, share: number, own: Layout): number =>
     processAllowance(resident, threads + 1, 0) + own.totalBytes + Math.ceil(weightsNeed * share)
-  // Page tables are a share of the sum itself; a MiB for rounding.
-  const budgetFor = (...s: Parameters<typeof sum>): number => Math.ceil(sum(...s) * (1 + 1 / 256)) + 1024 * 1024
+  // Page tables are a share of the sum itself. In whole MiB, as people copy it; at least one more for rounding.
+  const budgetFor = (...s: Parameters<typeof sum>): number => (Math.ceil((sum(...s) * (1 + 1 / 256)) / MIB) + 1) * MIB
   const requiredBytes = (weightsNeed: number): number => budgetFor(weightsNeed, 1 / (1 - ACTIVATION_FREE), least)
   const residentBytes = (weightsNeed: number): number => budgetFor(weightsNeed, 1, layoutWith(Number.POSITIVE_INFINITY))
   const tooSmall = (cause?: SluiceError): BudgetError => {
@@ -144,7 +145,7 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
     const [required, got] = capped ? [weightsNeed, weightBytes] : [requiredBytes(weightsNeed), totalBytes]
     return new BudgetError('BUDGET_TOO_SMALL', {
       what: capped ? 'weight memory is too small for this model' : 'memory budget is too small for this model',
-      expected: `≥ ${required} bytes (${formatBytes(required)})`,
+      expected: capped ? `≥ ${required} bytes (${formatBytes(required)})` : `≥ ${required / MIB} MiB`,
       got: formatBytes(got),
       remedy: capped ? 'Give more weight memory.' : 'Give more memory, a shorter context, or fewer threads.',
       details: { budgetBytes: got, requiredBytes: required },
@@ -168,6 +169,22 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
 function checkBytes(what: string, bytes: number | undefined): void {
   if (bytes !== undefined && !(Number.isSafeInteger(bytes) && bytes > 0))
     throw new ValidationError('REQUEST_INVALID', { what: `${what} is not a count of bytes`, got: bytes })
+}
+
+/** Address space of a thread: V8's code range (128 MiB), heap and stack, WebAssembly tables. Measured: 0.6 GB. */
+const THREAD_ADDRESS_BYTES = 1024 ** 3
+
+function checkAddressSpace(threads: number): void {
+  const needed = threads * THREAD_ADDRESS_BYTES
+  const left = addressSpaceLeft()
+  if (left >= needed) return
+  throw new BudgetError('BUDGET_EXCEEDED', {
+    what: `the limit on address space (ulimit -v) leaves too little for ${threads} threads`,
+    expected: `≥ ${formatBytes(needed)} left`,
+    got: formatBytes(left),
+    remedy: 'Raise ulimit -v, or use fewer threads.',
+    details: { wantedBytes: needed, availableBytes: left },
+  })
 }
 
 function reserveAll(budget: Budget, s: Sizing): void {
@@ -241,6 +258,7 @@ export async function createEngine(
   })
   const areas = allocate(plan, layout, arenas, threads)
   const base = arenas.arenas[0]!
+  checkAddressSpace(threads + 1)
   const pager = await createPager({
     reader: weights.reader,
     names: pagedNames(plan, weights),
@@ -255,8 +273,8 @@ export async function createEngine(
   })
   let pool: Threads | undefined
   try {
-    const paged = pagedSteps(plan, weights)
     const ropes = await loadRopes(plan, weights)
+    const paged = new Map(pagedSteps(plan, weights).map((step, at) => [step, pager.matrices[at]!]))
     const residents = await weights.load(plan, base.memory, areas.vectors, areas.adapters)
     const bound = bind({
       plan,
@@ -266,8 +284,8 @@ export async function createEngine(
       precision,
       threads,
       weight: (step) => {
-        const at = paged.indexOf(step)
-        if (at >= 0) return { paged: pager.matrices[at]! }
+        const matrix = paged.get(step)
+        if (matrix !== undefined) return { paged: matrix }
         return { resident: residents.matrices.get((plan.steps[step] as { weight: string }).weight)! }
       },
       vector: (name) => residents.vectors.get(name)!,

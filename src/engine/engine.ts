@@ -28,7 +28,7 @@ export interface Sequence {
    * Runs ids after what is already there. Returns float32 logits (empty for 'none').
    * A sequence runs one call at a time; calls of several sequences take turns, a chunk of the prompt each.
    * Throws REQUEST_INVALID (id out of range, another call is running), CONTEXT_FULL, BUDGET_EXCEEDED (cache, or logits that are collected),
-   * ABORTED, CLOSED, and what reading weights throws (SOURCE_*, CHECKSUM_MISMATCH); after a throw the sequence stands where it stood and the
+   * LOGITS_INVALID (NaN or Infinity), ABORTED, CLOSED, and what reading weights throws (SOURCE_*, CHECKSUM_MISMATCH); after a throw the sequence stands where it stood and the
    * engine works on. WORKER_FAILED: a thread is gone, the engine can only be closed.
    */
   forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array>

@@ -63,7 +63,7 @@ export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
   // Buffers from logitsFrom on hold few rows: only tokens whose logits are wanted.
   const floats = plan.logitsFrom
   const logitFloats = plan.activationFloats - plan.logitsFrom
-  const widest = Math.max(...plan.steps.map((s) => (s.op === 'linear' ? plan.buffers[s.x]!.stride : 0)))
+  const widest = plan.steps.reduce((w, s) => (s.op === 'linear' ? Math.max(w, plan.buffers[s.x]!.stride) : w), 0)
   const quantizedRow = Math.max(quantizedStride(widest, 32), quantizedStride(widest, 64))
   const quantizedPerToken = o.precision === 'fast' ? quantizedRow : 0
   const ropePerToken = plan.ropes.reduce((n, r) => n + r.inverseFrequencies.length * 8, 0)

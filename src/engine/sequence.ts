@@ -92,6 +92,7 @@ export class EngineSequence implements Sequence {
     const r = this.#runner
     const all = options.logits === 'all'
     const chunk = all ? r.logitRows : r.tokensMax
+    const before = this.#length
     const rows = new Float32Array(
       options.logits === 'none' ? 0 : (all ? Math.min(chunk, ids.length) : 1) * r.vocabulary,
     )
@@ -106,7 +107,8 @@ export class EngineSequence implements Sequence {
         await r.pass(part, this.#length, firstLogit, this.#kvTable, options)
         this.#alive()
         this.#length += part.length
-        for (let i = 0; i < wanted; i++) rows.set(r.logits(i), i * r.vocabulary)
+        for (let i = 0; i < wanted; i++)
+          rows.set(finite(r.logits(i), before + start + firstLogit + i), i * r.vocabulary)
       }, options.signal)
       if (wanted > 0) await onRows(rows.subarray(0, wanted * r.vocabulary), start, part.length)
     }
@@ -180,4 +182,18 @@ export class EngineSequence implements Sequence {
     this.#table.truncate(0)
     this.#runner.released(this.#kvTable)
   }
+}
+
+/** The row itself. Whatever asks for logits gets numbers or LOGITS_INVALID: a NaN in a file of logits would be read as a result. */
+function finite(logits: Float32Array, position: number): Float32Array {
+  for (let i = 0; i < logits.length; i++)
+    if (!Number.isFinite(logits[i]!))
+      throw new InferenceError('LOGITS_INVALID', {
+        what: 'the model gave a logit that is not a finite number',
+        where: `position ${position}, token ${i}`,
+        got: logits[i],
+        remedy: 'The weights or an adapter are damaged, or overflow in this precision.',
+        details: { position, token: i },
+      })
+  return logits
 }

@@ -3,6 +3,7 @@ import { type Command, Option } from 'commander'
 import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { isSluiceError, notImplemented } from '../../base/errors.ts'
+import { printable } from '../../base/printable.ts'
 import type { ConversionReport } from '../../convert/convert.ts'
 import { QUANTIZATIONS, type Quantization } from '../../convert/policy.ts'
 import type { PackagedAdapter } from '../../format/reader.ts'
@@ -33,7 +34,8 @@ async function convert(path: string, flags: ConvertFlags): Promise<void> {
   const hide = showProgress(json ? 'none' : 'auto')
   const started = performance.now()
   try {
-    await withModel(path, {}, async (model) => {
+    // Every byte is read once and never again: neither a mapping nor the page cache should keep it.
+    await withModel(path, { ioMode: 'pread', dropBehind: true }, async (model) => {
       const arch = flags.tensorsOnly ? undefined : runnable(model, json)
       const { convertToWia } = await import('../../convert/convert.ts')
       const report = await convertToWia(model.reader, arch, flags.output, {
@@ -88,13 +90,15 @@ function print(r: ConversionReport, seconds: number, json: boolean): void {
   const rounded = r.tensors.filter((t) => t.error !== undefined)
   for (const t of rounded)
     console.log(
-      `  ${t.name.padEnd(56)} ${encodingName(t.encoding).padEnd(22)} RMSE ${t.error!.rmse.toExponential(2)}  relative ${(100 * t.error!.relativeRmse).toFixed(2)} %`,
+      `  ${printable(t.name).padEnd(56)} ${encodingName(t.encoding).padEnd(22)} RMSE ${t.error!.rmse.toExponential(2)}  relative ${(100 * t.error!.relativeRmse).toFixed(2)} %`,
     )
   console.log(
     `${r.output}: ${r.parameters.toLocaleString('en')} parameters, ${formatBytes(r.bytesIn)} → ${formatBytes(r.bytesOut)} in ${seconds.toFixed(1)} s`,
   )
   if (r.worst?.error !== undefined)
-    console.log(`largest error: ${r.worst.name}, relative RMSE ${(100 * r.worst.error.relativeRmse).toFixed(2)} %`)
+    console.log(
+      `largest error: ${printable(r.worst.name)}, relative RMSE ${(100 * r.worst.error.relativeRmse).toFixed(2)} %`,
+    )
   else console.log('every number is kept as it was')
 }
 

@@ -3,6 +3,7 @@ import type { Command } from 'commander'
 import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { isSluiceError } from '../../base/errors.ts'
+import { printable } from '../../base/printable.ts'
 import type { Encoding } from '../../quant/scheme.ts'
 import { withModel } from '../model.ts'
 import { jsonOption } from '../options.ts'
@@ -86,8 +87,8 @@ function print(f: Facts, tensors: boolean): void {
   console.log(f.path)
   row('format', `${f.format}, identity ${f.identity.slice(0, 16)}…`)
   for (const [k, v] of Object.entries(f.metadata))
-    if (typeof v === 'string' && v.length > 0 && v.length < 100 && /^[\w.]{1,40}$/.test(k)) row(k, printable(v))
-  row('architecture', f.architecture.text)
+    if (typeof v === 'string' && v.length > 0 && v.length < 100 && k.length < 40) row(printable(k), printable(v))
+  row('architecture', printable(f.architecture.text))
   row('parameters', `${f.parameters.toLocaleString('en')} in ${count(f.tensors.length, 'tensor')}`)
   row('weights', `${formatBytes(f.weightBytes)} in ${count(f.files.length, 'file')}`)
   for (const [name, e] of Object.entries(f.encodings))
@@ -114,12 +115,6 @@ function print(f: Facts, tensors: boolean): void {
 function tokenizerText(f: Facts): string {
   if (f.tokenizerFiles.length > 0) return f.tokenizerFiles.join(', ')
   return f.format === 'gguf' ? 'in the metadata, if there is one' : 'none beside the weights'
-}
-
-/** Names and texts of a file may hold anything, escape sequences too. */
-function printable(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is removed
-  return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, '�')
 }
 
 export function register(program: Command): void {

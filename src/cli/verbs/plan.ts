@@ -45,7 +45,9 @@ function print(p: Forecast): void {
     `${formatBytes(all)}: ${formatBytes(pager.pinnedBytes)} pinned (${share} %), ring ${formatBytes(pager.ringBytes)}`,
   ])
   rows.push(['streamed', pager.streamedBytesPerPass === 0 ? 'nothing: the model fits' : streamedText(pager)])
-  rows.push(['smallest', `${formatBytes(p.requiredBytes)} runs it; ${formatBytes(p.residentBytes)} holds all of it`])
+  // Rounded up, never down: they are copied into --memory.
+  const mib = (bytes: number) => `${Math.ceil(bytes / 1024 ** 2)}MiB`
+  rows.push(['smallest', `--memory ${mib(p.requiredBytes)} runs it; ${mib(p.residentBytes)} holds all of it`])
   for (const [name, text] of rows) console.log(`${name.padEnd(12)} ${text}`)
 }
 

@@ -18,7 +18,7 @@ async function shard(path: string, flags: ShardFlags): Promise<void> {
   const { signal, off } = onInterrupt()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   try {
-    await withModel(path, {}, async (model) => {
+    await withModel(path, { ioMode: 'pread', dropBehind: true }, async (model) => {
       if (model.reader.format !== 'wia')
         throw new ValidationError('REQUEST_INVALID', {
           what: 'only packages are sharded anew',
