@@ -148,20 +148,18 @@ describe('the end', () => {
       '--precision',
       'exact',
     ]
-    let sent = 0
     const { code, stdout, stderr } = await sluice(args, {
       during: (child) =>
         child.stdout!.once('data', () => {
-          sent = performance.now()
           child.kill(signal)
         }),
     })
-    expect(performance.now() - sent).toBeLessThan(2000)
     expect(code).toBe(130)
     expect(stdout.length).toBeGreaterThan(1)
     expect(stdout.endsWith('\n')).toBe(true)
     expect(BASE.greedy_text.startsWith(stdout.trimEnd())).toBe(true)
-    expect(stdout.trimEnd().length).toBeLessThan(BASE.greedy_text.length)
+    // At once: not after the rest of the story.
+    expect(stdout.trimEnd().length).toBeLessThan(BASE.greedy_text.length / 4)
     expect(stderr).toBe('sluice: cancelled by the caller [ABORTED]\n')
   })
 })

@@ -3,6 +3,7 @@ import type { Command } from 'commander'
 import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { isSluiceError } from '../../base/errors.ts'
+import { type JsonObject, own } from '../../base/json.ts'
 import { printable } from '../../base/printable.ts'
 import type { Encoding } from '../../quant/scheme.ts'
 import { withModel } from '../model.ts'
@@ -49,6 +50,7 @@ function factsOf(model: Model, openMs: number) {
     encodings: Object.fromEntries(encodings),
     adapters: reader.adapters.map((a) => a.name),
     tokenizerFiles: [...reader.tokenizerFiles.keys()],
+    ggufTokenizer: ggufTokenizer(reader.config),
     openMs,
     bytesRead: reader.bytesRead,
     tensors: entries.map(({ name, shape, dtype, encoding, byteLength, aliasOf }) => ({
@@ -60,6 +62,12 @@ function factsOf(model: Model, openMs: number) {
       aliasOf,
     })),
   }
+}
+
+/** What a GGUF says its vocabulary is made for: 'llama', 'gpt2'. */
+function ggufTokenizer(config: JsonObject): string | undefined {
+  const model = own(config, 'tokenizer.ggml.model')
+  return typeof model === 'string' ? model : undefined
 }
 
 /** A model whose family is not known can still be inspected. */
@@ -114,7 +122,7 @@ function print(f: Facts, tensors: boolean): void {
 
 function tokenizerText(f: Facts): string {
   if (f.tokenizerFiles.length > 0) return f.tokenizerFiles.join(', ')
-  return f.format === 'gguf' ? 'in the metadata, if there is one' : 'none beside the weights'
+  return f.ggufTokenizer === undefined ? 'none beside the weights' : `${printable(f.ggufTokenizer)}, in the metadata`
 }
 
 export function register(program: Command): void {
