@@ -3,8 +3,8 @@ import type { Command } from 'commander'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
 import type { Engine, EngineReport } from '../../engine/engine.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import type { EngineFlags } from '../engine-options.ts'
-import { onInterrupt } from '../interrupt.ts'
 import { withEngine, withModel } from '../model.ts'
 import {
   allowPartialOption,
@@ -41,27 +41,23 @@ function spread(values: number[]): Spread {
 
 async function bench(path: string, flags: BenchFlags): Promise<void> {
   const { promptTokens, generate } = flags
-  const { signal, off } = onInterrupt()
-  try {
-    await withModel(path, { verify: flags.verify, signal }, (model) =>
-      withEngine(model, flags, async (engine) => {
-        if (promptTokens + generate > engine.contextLength)
-          throw new ValidationError('CONTEXT_FULL', {
-            what: 'prompt and generated tokens do not fit into the context',
-            expected: `≤ ${engine.contextLength} tokens`,
-            got: `${promptTokens} + ${generate}`,
-            remedy: 'Give fewer --prompt-tokens, or a larger --context.',
-          })
-        const speeds = await measure(engine, flags, signal)
-        const report = engine.report()
-        const facts = { model: path, promptTokens, generated: generate, ...speeds, report }
-        if (flags.json) console.log(JSON.stringify(facts))
-        else print(facts)
-      }),
-    )
-  } finally {
-    off()
-  }
+  const signal = cancelOnSignals()
+  await withModel(path, { verify: flags.verify, signal }, (model) =>
+    withEngine(model, flags, async (engine) => {
+      if (promptTokens + generate > engine.contextLength)
+        throw new ValidationError('CONTEXT_FULL', {
+          what: 'prompt and generated tokens do not fit into the context',
+          expected: `≤ ${engine.contextLength} tokens`,
+          got: `${promptTokens} + ${generate}`,
+          remedy: 'Give fewer --prompt-tokens, or a larger --context.',
+        })
+      const speeds = await measure(engine, flags, signal)
+      const report = engine.report()
+      const facts = { model: path, promptTokens, generated: generate, ...speeds, report }
+      if (flags.json) console.log(JSON.stringify(facts))
+      else print(facts)
+    }),
+  )
 }
 
 /** Tokens a second of every repetition after one that loads pages and compiles kernels. */

@@ -7,7 +7,7 @@ import { printable } from '../../base/printable.ts'
 import type { ConversionReport } from '../../convert/convert.ts'
 import { QUANTIZATIONS, type Quantization } from '../../convert/policy.ts'
 import type { PackagedAdapter } from '../../format/reader.ts'
-import { onInterrupt } from '../interrupt.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { runnable, withModel } from '../model.ts'
 import { bytes, jsonOption, repeat } from '../options.ts'
 import { showProgress } from '../progress.ts'
@@ -30,7 +30,7 @@ interface ConvertFlags {
 async function convert(path: string, flags: ConvertFlags): Promise<void> {
   if (flags.to !== 'wia') notImplemented(`writing ${flags.to}`)
   const json = flags.json === true
-  const { signal, off } = onInterrupt()
+  const signal = cancelOnSignals()
   const hide = showProgress(json ? 'none' : 'auto')
   const started = performance.now()
   try {
@@ -59,7 +59,6 @@ async function convert(path: string, flags: ConvertFlags): Promise<void> {
     throw err
   } finally {
     hide()
-    off()
   }
 }
 

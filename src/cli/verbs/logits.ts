@@ -3,8 +3,8 @@ import type { Command } from 'commander'
 import type { Model } from '../../api/model.ts'
 import { InferenceError, ValidationError } from '../../base/errors.ts'
 import type { Engine } from '../../engine/engine.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import type { EngineFlags } from '../engine-options.ts'
-import { onInterrupt } from '../interrupt.ts'
 import { withEngine, withModel } from '../model.ts'
 import {
   allowPartialOption,
@@ -36,7 +36,7 @@ async function logits(path: string, flags: LogitsFlags): Promise<void> {
       what: 'give --prompt or --ids, one of the two',
       remedy: 'Example: sluice logits model.wia --prompt "Once upon a time" -o logits.npy',
     })
-  const { signal, off } = onInterrupt()
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   try {
     await withModel(path, { verify: flags.verify, signal }, async (model) => {
@@ -52,7 +52,6 @@ async function logits(path: string, flags: LogitsFlags): Promise<void> {
     })
   } finally {
     hide()
-    off()
   }
 }
 

@@ -7,8 +7,8 @@ import type { Engine, EngineReport } from '../../engine/engine.ts'
 import type { Usage } from '../../generate/generate.ts'
 import type { GenerateRequest } from '../../generate/request.ts'
 import type { SamplingOptions } from '../../sample/options.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import type { EngineFlags } from '../engine-options.ts'
-import { onInterrupt } from '../interrupt.ts'
 import { withEngine, withModel } from '../model.ts'
 import {
   allowPartialOption,
@@ -52,21 +52,21 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
       what: 'give a prompt or --ids, one of the two',
       remedy: 'Example: sluice run model.gguf "Once upon a time"',
     })
-  const { signal, off } = onInterrupt()
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json || flags.quiet ? 'none' : 'auto')
   try {
-    await withModel(path, { verify: flags.verify, signal }, (model, openMs) =>
-      withEngine(model, flags, async (engine) => {
-        const request = { ...(await requestOf(model, prompt, flags)), signal }
+    await withModel(path, { verify: flags.verify, signal }, async (model, openMs) => {
+      // Before the budget is divided: the renderer of chat templates is gone by then.
+      const request = { ...(await requestOf(model, prompt, flags)), signal }
+      await withEngine(model, flags, async (engine) => {
         const result = await stream(model, engine, request, { print: !flags.json, first: hide })
         const report = engine.report()
         if (flags.json) console.log(JSON.stringify(facts(result, report, openMs)))
         else if (!flags.quiet) console.error(summary(result, report))
-      }),
-    )
+      })
+    })
   } finally {
     hide()
-    off()
   }
 }
 

@@ -2,7 +2,7 @@
 import type { Command } from 'commander'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
-import { onInterrupt } from '../interrupt.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { withModel } from '../model.ts'
 import { bytes, jsonOption } from '../options.ts'
 import { showProgress } from '../progress.ts'
@@ -15,7 +15,7 @@ interface ShardFlags {
 
 async function shard(path: string, flags: ShardFlags): Promise<void> {
   const output = flags.output ?? path
-  const { signal, off } = onInterrupt()
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   try {
     await withModel(path, { ioMode: 'pread', dropBehind: true }, async (model) => {
@@ -43,7 +43,6 @@ async function shard(path: string, flags: ShardFlags): Promise<void> {
     })
   } finally {
     hide()
-    off()
   }
 }
 

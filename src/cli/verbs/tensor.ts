@@ -1,12 +1,13 @@
 // sluice tensor: one tensor, or some of its rows, out of a checkpoint of any size.
+import { setImmediate } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { Option } from 'commander'
 import type { Model } from '../../api/model.ts'
-import { ValidationError } from '../../base/errors.ts'
+import { throwIfAborted, ValidationError } from '../../base/errors.ts'
 import type { TensorEntry } from '../../format/reader.ts'
 import type { IoMode } from '../../source/source.ts'
 import type { LazyTensor } from '../../tensor/lazy.ts'
-import { onInterrupt } from '../interrupt.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { withModel } from '../model.ts'
 import { ioModeOption, jsonOption, verifyOption } from '../options.ts'
 import { Output } from '../output.ts'
@@ -46,27 +47,23 @@ async function tensor(path: string, name: string, flags: TensorFlags): Promise<v
   const as = flags.json ? 'json' : flags.as
   if (flags.json && flags.as !== 'json')
     throw new ValidationError('USAGE', { what: '--json and --as exclude each other', got: `--as ${flags.as}` })
-  const { signal, off } = onInterrupt()
-  try {
-    await withModel(path, { ioMode: flags.ioMode, verify: flags.verify, signal }, async (model) => {
-      const lazy = find(model, name)
-      const { entry } = lazy
-      const [from, to] = parseRows(flags.rows, entry.rows)
-      const shape = flags.rows === undefined ? entry.shape : [to - from, entry.cols]
-      const out = new Output(flags.output)
-      try {
-        const step = Math.max(1, Math.floor(CHUNK_BYTES / Math.max(1, entry.cols * 4)))
-        const rows = chunks(lazy, from, to, step, signal)
-        if (as === 'json') await writeJson(out, entry, shape, rows)
-        else await writeBinary(out, as, shape, rows)
-        out.commit()
-      } finally {
-        out.discard()
-      }
-    })
-  } finally {
-    off()
-  }
+  const signal = cancelOnSignals()
+  await withModel(path, { ioMode: flags.ioMode, verify: flags.verify, signal }, async (model) => {
+    const lazy = find(model, name)
+    const { entry } = lazy
+    const [from, to] = parseRows(flags.rows, entry.rows)
+    const shape = flags.rows === undefined ? entry.shape : [to - from, entry.cols]
+    const out = new Output(flags.output)
+    try {
+      const step = Math.max(1, Math.floor(CHUNK_BYTES / Math.max(1, entry.cols * 4)))
+      const rows = chunks(lazy, from, to, step, signal)
+      if (as === 'json') await writeJson(out, entry, shape, rows)
+      else await writeBinary(out, as, shape, rows)
+      out.commit()
+    } finally {
+      out.discard()
+    }
+  })
 }
 
 /** The tensor, or an error that names similar ones. */
@@ -91,7 +88,11 @@ function find(model: Model, name: string): LazyTensor {
 }
 
 async function* chunks(lazy: LazyTensor, from: number, to: number, step: number, signal: AbortSignal) {
-  for (let r = from; r < to; r += step) yield lazy.rows(r, Math.min(to, r + step), { signal })
+  for (let r = from; r < to; r += step) {
+    await setImmediate() // reads of a mapping never wait: a signal is seen here
+    throwIfAborted(signal)
+    yield lazy.rows(r, Math.min(to, r + step), { signal })
+  }
 }
 
 async function writeBinary(

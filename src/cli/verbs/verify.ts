@@ -3,13 +3,13 @@ import type { Command } from 'commander'
 import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { isSluiceError } from '../../base/errors.ts'
-import { onInterrupt } from '../interrupt.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { withModel } from '../model.ts'
 import { jsonOption } from '../options.ts'
 import { showProgress } from '../progress.ts'
 
 async function verify(path: string, flags: { json?: boolean }): Promise<void> {
-  const { signal, off } = onInterrupt()
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   const started = performance.now()
   try {
@@ -40,7 +40,6 @@ async function verify(path: string, flags: { json?: boolean }): Promise<void> {
     })
   } finally {
     hide()
-    off()
   }
 }
 
