@@ -21,9 +21,11 @@ test.skipIf(found.length === 0)('README', { timeout: 300_000 }, () => {
     const aliases = found.filter((c) => c.startsWith('alias '))
     const script = ['shopt -s expand_aliases', ...aliases, command].join('\n')
     const { status, stdout, stderr } = spawnSync('bash', ['-c', script], { cwd: dir, encoding: 'utf8' })
-    expect([command, status, stderr.replace(/^sluice: \d+ \+ \d+ tokens.*\n/m, '').replace(/^\[.*\]\n/gm, '')]).toEqual(
-      [command, 0, ''],
-    )
+    expect([
+      command,
+      status,
+      stderr.replace(/^sluice: \d+ \+ \d+ tokens.*\n/m, '').replace(/^\[.*\]\n|^\w+ \d+ % .*\n/gm, ''),
+    ]).toEqual([command, 0, ''])
     if (!/ -o /.test(command)) expect([command, stdout.length > 0]).toEqual([command, true])
   }
 })

@@ -24,7 +24,8 @@ describe('text', () => {
     const { code, stdout, stderr } = await sluice(['run', STORY, BASE.prompt, ...GREEDY])
     expect(code).toBe(0)
     expect(stdout).toBe(`${BASE.greedy_text}\n`)
-    expect(stderr).toMatch(
+    // On a slow machine progress is shown too.
+    expect(stderr.replace(/^\w+ \d+ % .*\n/gm, '')).toMatch(
       /^sluice: 11 \+ 229 tokens, [\d.]+ tokens\/s; memory .+ of .+, all 5\.25 MiB of weights resident; .+, exact, .+\n$/,
     )
   })
