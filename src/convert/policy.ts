@@ -5,6 +5,7 @@ import { ConversionError } from '../base/errors.ts'
 import { REPACKED } from '../quant/ggml-repack.ts'
 import type { Encoding, PanelEncoding, PanelSchemeName } from '../quant/scheme.ts'
 
+/** What `quantization` can be. 'keep' stores every number as it is; int4, int4m and nf4 leave embeddings and head at int8. */
 export const QUANTIZATIONS = [
   'keep',
   'f32',
@@ -17,6 +18,7 @@ export const QUANTIZATIONS = [
   'fp8_e4m3',
   'fp8_e5m2',
 ] as const
+/** One of QUANTIZATIONS. */
 export type Quantization = (typeof QUANTIZATIONS)[number]
 
 /** What a weight is for. */

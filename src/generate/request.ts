@@ -3,6 +3,7 @@ import { SluiceError, ValidationError } from '../base/errors.ts'
 import type { SamplingOptions } from '../sample/options.ts'
 import type { Tokenizer } from '../text/tokenizer.ts'
 
+/** A prompt, what ends its continuation, and how tokens are chosen. */
 export interface GenerateRequest {
   /** Text to continue. Exactly one of `prompt` and `ids`. */
   readonly prompt?: string

@@ -19,6 +19,7 @@ export type Encoding =
   | { readonly kind: 'ggml'; readonly type: GgmlType; readonly bigEndian?: boolean }
   | OpaqueEncoding
 
+/** Rows of blocks that have no decoder yet. */
 export interface OpaqueEncoding {
   readonly kind: 'opaque'
   /** As its format names it: 'Q4_K'. */
@@ -29,6 +30,7 @@ export interface OpaqueEncoding {
   readonly bigEndian?: boolean
 }
 
+/** Row panels of quantized blocks (docs/FORMAT.md). */
 export interface PanelEncoding {
   readonly kind: 'panel'
   readonly scheme: PanelSchemeName
