@@ -69,6 +69,8 @@ const REFUSED: [string, ErrorCode, string, JsonObject][] = [
     'layer_types',
     { layer_types: ['sliding_attention', 'full_attention', 'full_attention'] },
   ],
+  ['olmoe', 'ARCH_UNSUPPORTED', 'clip_qkv', { clip_qkv: 8 }],
+  ['olmoe', 'ARCH_UNSUPPORTED', 'num_local_experts', { num_local_experts: 4 }],
   ['smollm3', 'CONFIG_INVALID', 'no_rope_layers', { no_rope_layers: [1, 2, 1] }],
   ['smollm3', 'CONFIG_INVALID', 'no_rope_layers', { no_rope_layers: [1, 0] }],
   ['smollm3', 'ARCH_UNSUPPORTED', 'layer_types', { use_sliding_window: false }],

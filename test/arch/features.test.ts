@@ -82,6 +82,8 @@ const DROPPED: [string, string, (graph: Graph) => Graph][] = [
     'renormalizing',
     edit((n) => (n.op === 'MoE' ? { ...n, attributes: { ...n.attributes, normalize: 0 } } : n)),
   ],
+  ['olmoe', 'the norm of k', withoutNorm(/\.k\.norm$/)],
+  ['llama-longrope', 'short factors', without('RotaryCache', 'divisors')],
   ['qwen3-moe-sparse-step', 'the bias of o', withoutBias(/\.o$/)],
   ['olmo2', 'the norm after attention', withoutNorm(/attention\.norm$/)],
   ['olmo2', 'the norm after the feed-forward', withoutNorm(/mlp\.norm$/)],
@@ -122,6 +124,7 @@ const FIELDS: [string, JsonObject][] = [
   ['qwen3-moe', { num_experts_per_tok: 2 }],
   ['qwen3-moe', { norm_topk_prob: false }],
   ['qwen3-moe-sparse-step', { norm_topk_prob: true }],
+  ['olmoe', { norm_topk_prob: true }],
   ['smollm3-interval', { no_rope_layer_interval: 2 }],
   ['smollm3', { no_rope_layers: [1, 1, 1] }],
   ['smollm3', { no_rope_layers: [1, 0, 0] }],
@@ -173,8 +176,11 @@ test('a context beyond the length for which the frequencies hold is not offered,
   expect(dynamic.warnings).toEqual([expect.stringContaining('dynamic RoPE scaling')])
 })
 
-test.each(['qwen2', 'qwen3', 'qwen3-moe', 'olmo2', 'smollm3-interval', 'granite', 'phi3'])('%s as GGUF', (name) => {
-  const one = fixture(name)
-  const twin = gguf(one.model)
-  expect(distance({ ...one, model: twin })).toBeLessThan(1e-5)
-})
+test.each(['qwen2', 'qwen3', 'qwen3-moe', 'olmo2', 'olmoe', 'smollm3-interval', 'granite', 'phi3'])(
+  '%s as GGUF',
+  (name) => {
+    const one = fixture(name)
+    const twin = gguf(one.model)
+    expect(distance({ ...one, model: twin })).toBeLessThan(1e-5)
+  },
+)

@@ -32,8 +32,8 @@ const REFUSED: [ErrorCode, string, JsonObject][] = [
   ['ARCH_UNSUPPORTED', 'gptq', { quantization_config: { quant_method: 'gptq', bits: 4 } }],
   ['ARCH_UNSUPPORTED', 'ntk', { rope_scaling: { rope_type: 'ntk', factor: 4 } }],
   [
-    'ARCH_UNSUPPORTED',
-    'longrope',
+    'CONFIG_INVALID',
+    'original_max_position_embeddings',
     { rope_scaling: { type: 'longrope', short_factor: [1, 1, 1], long_factor: [2, 2, 2] } },
   ],
   [
