@@ -79,6 +79,8 @@ export async function convertToWia(
     ...(options.maxShardBytes === undefined ? {} : { maxShardBytes: options.maxShardBytes }),
     ...(options.freeBytes === undefined ? {} : { freeBytes: options.freeBytes }),
     ...(signal === undefined ? {} : { signal }),
+    // Said of these very numbers: carried when they stay, not when they change.
+    ...(quantization === 'keep' ? reader.remarks : {}),
     force,
   })
   try {

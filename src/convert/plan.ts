@@ -6,7 +6,7 @@ import { partOf } from '../format/part.ts'
 import type { ModelReader, TensorEntry } from '../format/reader.ts'
 import type { PlannedTensor } from '../format/writer.ts'
 import { compile } from '../graph/compile.ts'
-import { findTensor } from '../graph/tensors.ts'
+import { checkTensors, findTensor } from '../graph/tensors.ts'
 import { encodedBytes } from '../quant/codec.ts'
 import { encodingFor, isRelayout, type Quantization, type Role } from './policy.ts'
 
@@ -28,7 +28,10 @@ export interface ConversionPlan {
   readonly parameters: number
 }
 
-/** Storage order is execution order: embedding, layers, final norm, head. A model without an architecture keeps its own order. */
+/**
+ * Storage order is execution order: embedding, layers, final norm, head. A model without an architecture keeps its own order.
+ * Throws TENSOR_MISSING, TENSOR_UNEXPECTED, TENSOR_SHAPE, QUANT_UNSUPPORTED, ARCH_UNSUPPORTED.
+ */
 export function planConversion(
   reader: ModelReader,
   arch: ArchOutput | undefined,
@@ -45,6 +48,8 @@ export function planConversion(
 }
 
 function planByGraph(reader: ModelReader, arch: ArchOutput, quantization: Quantization): ConversionStep[] {
+  // Every tensor that is needed is there and every one that is there is needed: nothing is left out without a word.
+  checkTensors(arch.graph, reader.tensors, arch)
   const roles = rolesOf(arch)
   const stored = new Map<string, ConversionStep>()
   return arch.graph.weights

@@ -3,6 +3,7 @@
 import type { ArchOutput } from '../arch/arch.ts'
 import { formatBytes } from '../base/bytes.ts'
 import { BudgetError, isSluiceError, type SluiceError, ValidationError } from '../base/errors.ts'
+import { roundUp } from '../base/shape.ts'
 import type { ModelReader } from '../format/reader.ts'
 import { compile } from '../graph/compile.ts'
 import type { Plan } from '../graph/plan.ts'
@@ -18,9 +19,11 @@ import type { IoMode } from '../source/source.ts'
 import { type AttachedAdapter, adapterWeight } from './adapters.ts'
 import { processAllowance } from './allowance.ts'
 import { allocate, bind, reservedBytes } from './bind.ts'
+import { THREADS_MAX } from './control.ts'
 import type { Engine, Precision } from './engine.ts'
 import { KV_PAGE_TOKENS } from './kv.ts'
 import { type Layout, layoutOf, SEQUENCES_MAX } from './layout.ts'
+import { publishEngine } from './news.ts'
 import { firstGroups } from './program.ts'
 import { RunningEngine } from './running.ts'
 import { Threads } from './threads.ts'
@@ -86,10 +89,10 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
     ),
   })
   const threads = options.threads ?? cpuCount()
-  if (!Number.isInteger(threads) || threads < 1 || threads > 64)
+  if (!Number.isInteger(threads) || threads < 1 || threads > THREADS_MAX)
     throw new ValidationError('REQUEST_INVALID', {
       what: 'thread count is out of range',
-      expected: '1 … 64',
+      expected: `1 … ${THREADS_MAX}`,
       got: threads,
     })
   const context = options.context ?? Math.min(plan.contextLength, CONTEXT_DEFAULT)
@@ -133,8 +136,8 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
   const weightBytes = Math.min(rest, options.weightMemory ?? Number.POSITIVE_INFINITY)
   const sum = (weightsNeed: number, share: number, own: Layout): number =>
     processAllowance(resident, threads + 1, 0) + own.totalBytes + Math.ceil(weightsNeed * share)
-  // Page tables are a share of the sum itself; a MiB for rounding.
-  const budgetFor = (...s: Parameters<typeof sum>): number => Math.ceil(sum(...s) * (1 + 1 / 256)) + 1024 * 1024
+  // Page tables are a share of the sum itself. Whole MiB, so that a text that shows it says it all.
+  const budgetFor = (...s: Parameters<typeof sum>): number => roundUp(Math.ceil(sum(...s) * (1 + 1 / 256)), 1024 * 1024)
   const requiredBytes = (weightsNeed: number): number => budgetFor(weightsNeed, 1 / (1 - ACTIVATION_FREE), least)
   const residentBytes = (weightsNeed: number): number => budgetFor(weightsNeed, 1, layoutWith(Number.POSITIVE_INFINITY))
   const tooSmall = (cause?: SluiceError): BudgetError => {
@@ -293,6 +296,23 @@ export async function createEngine(
       memories: arenas.arenas.map((a) => a.memory),
       program: bound.program,
       kernels,
+    })
+    publishEngine(() => {
+      const { pinnedBytes, streamedBytesPerPass, ioMode } = pager.report()
+      return {
+        model: reader.path,
+        format: reader.format,
+        precision,
+        kernels: kernels.set,
+        threads,
+        context: sizing.context,
+        chunkTokens: layout.tokensMax,
+        budgetBytes: budget.total,
+        byOwner: budget.report(),
+        pinnedBytes,
+        streamedBytesPerPass,
+        ioMode,
+      }
     })
     return new RunningEngine({
       plan,

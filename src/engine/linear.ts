@@ -9,10 +9,10 @@ import type { Program, ProgramStep } from './program.ts'
 import { type Share, UNIT } from './share.ts'
 
 /**
- * Multiplications a kernel call may take: 5 to 30 ms. Between calls a thread looks whether the pass was aborted. Rows are cut, never tokens,
+ * Multiplications a kernel call may take: 2 to 15 ms. Between calls a thread looks whether the pass was aborted. Rows are cut, never tokens,
  * so that no weight is decoded twice.
  */
-const CALL_WORK = 2 ** 27
+const CALL_WORK = 2 ** 26
 
 type LinearStep = Extract<PlanStep, { op: 'linear' }>
 

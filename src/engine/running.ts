@@ -9,6 +9,7 @@ import type { Engine, EngineReport, ForwardOptions, Precision, Sequence } from '
 import { Exclusive, unlessAborted } from './exclusive.ts'
 import { KvPool, KvTable } from './kv.ts'
 import { type Layout, SEQUENCES_MAX } from './layout.ts'
+import { timePass, watchLoad } from './news.ts'
 import { writeRopeTable } from './rope-table.ts'
 import { EngineSequence, type PassRunner } from './sequence.ts'
 import type { Threads } from './threads.ts'
@@ -140,10 +141,16 @@ export class RunningEngine implements Engine, PassRunner {
     const wanted = new Int32Array(memory.buffer, bound.program.logitTokens, ids.length)
     for (let i = firstLogit; i < ids.length; i++) wanted[i - firstLogit] = i
     const pass = ++this.#pass
-    const done = await threads.run(
-      { tokens: ids.length, position, pass, logitTokens: ids.length - firstLogit, kvTable },
-      signal,
-    )
+    const logits = ids.length - firstLogit
+    const loaded = pass === 1 ? watchLoad(pager) : () => undefined
+    const ended = timePass(pager, () => threads.stallMs, { pass, tokens: ids.length, position, logits })
+    let done = false
+    try {
+      done = await threads.run({ tokens: ids.length, position, pass, logitTokens: logits, kvTable }, signal)
+    } finally {
+      loaded()
+      ended(done ? 'done' : signal?.aborted ? 'aborted' : 'failed')
+    }
     if (!done) await this.#recover(signal)
     if (options.trace !== undefined) this.#trace(options.trace, ids.length)
   }

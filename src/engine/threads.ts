@@ -50,6 +50,11 @@ export class Threads {
     return this.#workers.length
   }
 
+  /** Milliseconds that the thread which waited most for pages waited in the last pass. */
+  get stallMs(): number {
+    return Math.max(...this.#control.subarray(WORD.stalls, WORD.stalls + this.count)) / 1000
+  }
+
   #spawn(setup: ThreadSetup): Promise<void> {
     const worker = new Worker(new URL('./worker.js', import.meta.url), {
       workerData: setup,

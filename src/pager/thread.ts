@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto'
 import { Worker } from 'node:worker_threads'
 import { InferenceError, SluiceError } from '../base/errors.ts'
+import { publish } from '../base/events.ts'
 import { fromPlainError } from '../base/transfer.ts'
 import type { ByteSource } from '../source/source.ts'
 import type { FromReader, ReaderInput, ToReader } from './messages.ts'
@@ -68,6 +69,7 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
   worker.on('message', (message: FromReader) => {
     if (message.kind === 'started') started.resolve()
     else if (message.kind === 'refused') end(fromPlainError(message.error))
+    else if (message.kind === 'page') publish('page', () => message.page)
     else if (message.kind === 'failed') onError(fromPlainError(message.error))
     else {
       resets.get(message.id)?.resolve()
@@ -122,11 +124,13 @@ export function startReaderHere(
   sources: readonly ByteSource[],
   repack: StreamHooks['repack'],
   onError: (error: Error) => void,
+  news: boolean,
 ): ReaderHandle {
   const stream = createStream(input, new Map(sources.entries()), {
     ...(repack === undefined ? {} : { repack }),
     sha256: (bytes) => createHash('sha256').update(bytes).digest(),
     onError: (error) => onError(error instanceof Error ? error : new Error(String(error))),
+    ...(news ? { onPage: (page) => publish('page', () => page) } : {}),
   })
   stream.start()
   return { started: Promise.resolve(), reset: (pass) => stream.reset(pass), stop: () => stream.stop() }

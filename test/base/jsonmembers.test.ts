@@ -27,7 +27,10 @@ function verdict(parse: () => JsonValue): string {
 
 function same(text: string): string {
   const expected = verdict(() => parseJsonObject(text, { where }))
-  expect(verdict(() => whole(text)), text).toBe(expected)
+  expect(
+    verdict(() => whole(text)),
+    text,
+  ).toBe(expected)
   return expected
 }
 

@@ -7,6 +7,7 @@ import { printable } from '../../base/printable.ts'
 import { type ConversionReport, convertToWia } from '../../convert/convert.ts'
 import { QUANTIZATIONS, type Quantization } from '../../convert/policy.ts'
 import type { PackagedAdapter } from '../../format/reader.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { bytes, jsonOption, repeat } from '../options.ts'
 import { showProgress } from '../progress.ts'
 import { encodingName } from './inspect.ts'
@@ -26,8 +27,7 @@ interface ConvertFlags {
 
 async function convert(path: string, flags: ConvertFlags): Promise<void> {
   if (flags.to !== 'wia') notImplemented(`writing ${flags.to}`)
-  const abort = new AbortController()
-  process.once('SIGINT', () => abort.abort(new Error('SIGINT')))
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   const started = performance.now()
   // Every byte is read once and never again: neither a mapping nor the page cache should keep it.
@@ -43,7 +43,7 @@ async function convert(path: string, flags: ConvertFlags): Promise<void> {
         ...(flags.license === undefined ? {} : { license: flags.license }),
       },
       adapters: await packed(model, flags.adapter ?? []),
-      signal: abort.signal,
+      signal,
     })
     hide()
     print(report, (performance.now() - started) / 1000, flags.json === true)

@@ -90,6 +90,7 @@ export async function openWia(path: string, options: OpenWiaOptions = {}): Promi
     ...(architecture === undefined ? {} : { architecture }),
     tokenizerFiles: tokenizerFiles(head, readFile),
     adapters: adapters(folder, head, readFile),
+    remarks: remarksOf(head),
     sideFiles: sideFiles(head, readFile),
     bytesRead: raw.byteLength + (size(head, fmt.ARCHITECTURE_FILE) ?? 0) + (size(head, fmt.CONFIG_FILE) ?? 0),
     // Canonical form costs as much as opening does, and most callers never ask.
@@ -230,6 +231,13 @@ function tokenizerFiles(head: ManifestHead, read: (file: string) => Promise<Uint
   for (const path of head.files.keys())
     if (path.startsWith('tokenizer/')) files.set(path.slice('tokenizer/'.length), () => read(path))
   return files
+}
+
+function remarksOf({ extensionsUsed, extensions, quantization }: ManifestHead): NonNullable<ModelReader['remarks']> {
+  return {
+    extensions: { used: extensionsUsed, ...(extensions === undefined ? {} : { data: extensions }) },
+    ...(quantization === undefined ? {} : { quantization }),
+  }
 }
 
 function sideFiles(head: ManifestHead, read: (file: string) => Promise<Uint8Array>) {
