@@ -105,6 +105,28 @@ test.each(['phi3', 'qwen3-moe'])('%s: an int8 package has the rounded weights, a
   expect(maxDifference(await run(target, tokens), Float32Array.from(logits))).toBeLessThan(TOLERANCE)
 })
 
+test('phi3 as a Q8_0 GGUF: ranges of quantized rows', async () => {
+  const file = join(scratch, 'phi3-q8.gguf')
+  const twin = gguf(readCheckpoint(join(FIXTURES, 'phi3')))
+  const fused = (name: string) => /attn_qkv|ffn_up/.test(name)
+  writeGguf(file, twin, fused)
+  const model = await open(file)
+  const arch = model.architecture()
+  const rounded = new Map(twin.tensors)
+  for (const [name, { shape }] of twin.tensors)
+    if (fused(name)) {
+      expect(model.reader.tensors.get(name)!.encoding).toEqual({ kind: 'ggml', type: 'Q8_0' })
+      rounded.set(name, { shape, data: (await model.tensor(name).astype('float32')) as Float32Array })
+    }
+  await model.close()
+  const tokens = ids('phi3')
+  const all = tokens.map((_, i) => i)
+  const { logits } = runPlan(compile(arch.graph), (w) => weightOf(rounded, arch.names.get(w)!), tokens, all)
+  const got = await run(file, tokens)
+  expect(maxDifference(got, Float32Array.from(logits))).toBeLessThan(TOLERANCE)
+  expect(maxDifference(got, expected('phi3'))).toBeGreaterThan(TOLERANCE)
+})
+
 /** Relative, root of mean squares. */
 function distance(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let [difference, size] = [0, 0]
