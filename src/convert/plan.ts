@@ -74,7 +74,7 @@ function step(name: string, source: TensorEntry, role: Role, quantization: Quant
       where: source.name,
     })
   const { shape, rows, cols } = source
-  const encoding = encodingFor(quantization, role, source.encoding)
+  const encoding = encodingFor(quantization, role, source.encoding, source.name)
   const how = isDeepStrictEqual(encoding, source.encoding)
     ? 'copy'
     : isRelayout(source.encoding, encoding)

@@ -2,7 +2,8 @@
 // routers stay as they are.
 import { isDeepStrictEqual } from 'node:util'
 import { ConversionError } from '../base/errors.ts'
-import { REPACKED } from '../quant/ggml-repack.ts'
+import { refuseOpaque } from '../quant/codec.ts'
+import { EXACT_FORM } from '../quant/ggml-form.ts'
 import type { Encoding, PanelSchemeName } from '../quant/scheme.ts'
 
 export const QUANTIZATIONS = [
@@ -34,26 +35,42 @@ const BLOCK: Readonly<Record<PanelSchemeName, 32 | 64>> = {
   fp8_e5m2: 32,
 }
 
-/** Encoding of a weight under a quantization, before its exponent is known. `source` is how it is stored now. */
-export function encodingFor(quantization: Quantization, role: Role, source: Encoding): Encoding {
-  if (quantization === 'keep') return kept(source)
+/**
+ * Encoding of a weight under a quantization, before its exponent is known. `source` is how it is stored now. Throws
+ * QUANT_UNSUPPORTED naming `tensor` when it is to be kept and no encoding of packages holds its numbers in fewer bits than float32.
+ */
+export function encodingFor(quantization: Quantization, role: Role, source: Encoding, tensor?: string): Encoding {
+  if (quantization === 'keep') return kept(source, tensor)
   if (quantization in PLAIN) return { kind: 'plain', dtype: PLAIN[quantization as keyof typeof PLAIN] }
-  if (role === 'vector' || role === 'router') return kept(source)
+  if (role === 'vector' || role === 'router') return exact(source, tensor)
   const scheme = quantization as PanelSchemeName
   const fewBits = scheme === 'int4' || scheme === 'int4m' || scheme === 'nf4'
   const chosen: PanelSchemeName = fewBits && (role === 'embedding' || role === 'head') ? 'int8' : scheme
   return { kind: 'panel', scheme: chosen, block: BLOCK[chosen], scale: 'f16', exponent: 0 }
 }
 
-/** The same numbers in an encoding packages have: little-endian, ggml blocks as panels. */
-function kept(source: Encoding): Encoding {
-  if (source.kind === 'panel') return source
-  if (source.kind === 'plain') return { kind: 'plain', dtype: source.dtype }
-  if (source.kind === 'ggml') return REPACKED[source.type]
-  throw new ConversionError('QUANT_UNSUPPORTED', { what: 'this block type has no decoder yet', got: source.type })
+/** Exact, and refused where that would take several times the bytes. */
+function kept(source: Encoding, tensor?: string): Encoding {
+  const encoding = exact(source, tensor)
+  if (source.kind !== 'ggml' || encoding.kind !== 'plain' || encoding.dtype !== 'float32') return encoding
+  throw new ConversionError('QUANT_UNSUPPORTED', {
+    what: `no package encoding but float32 holds exactly the numbers of ${source.type}`,
+    ...(tensor === undefined ? {} : { where: `tensor ${tensor}` }),
+    got: source.type,
+    remedy: 'Choose a quantization: --quantize int8 rounds to 8 bits, f16 to 16, f32 is exact and large.',
+    details: { type: source.type, tensor },
+  })
 }
 
-/** True when the numbers of `source` are those of `target` in another order: nothing is rounded. */
+/** The same numbers in an encoding packages have: little-endian, ggml blocks as panels or plain. */
+function exact(source: Encoding, tensor?: string): Encoding {
+  if (source.kind === 'panel') return source
+  if (source.kind === 'plain') return { kind: 'plain', dtype: source.dtype }
+  if (source.kind === 'ggml') return EXACT_FORM[source.type]
+  return refuseOpaque(source.type, tensor)
+}
+
+/** True when the numbers of `source` are those of `target` laid out anew: nothing is rounded. */
 export function isRelayout(source: Encoding, target: Encoding): boolean {
-  return source.kind === 'ggml' && target.kind === 'panel' && isDeepStrictEqual(REPACKED[source.type], target)
+  return source.kind === 'ggml' && isDeepStrictEqual(EXACT_FORM[source.type], target)
 }

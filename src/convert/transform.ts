@@ -1,9 +1,9 @@
 // One tensor on its way: rows in, encoded rows out, a few MiB at a time, the error measured on the way.
-import { ConversionError, throwIfAborted } from '../base/errors.ts'
+import { ConversionError, SluiceError, throwIfAborted } from '../base/errors.ts'
 import { codecOf, encodedBytes } from '../quant/codec.ts'
 import { type QuantError, QuantErrorMeter } from '../quant/error.ts'
-import { repackQ4_0ToPanel, repackQ8_0ToPanel } from '../quant/ggml-repack.ts'
-import { type Encoding, PANEL_ROWS, type PanelEncoding } from '../quant/scheme.ts'
+import { toExactForm } from '../quant/ggml-form.ts'
+import { type Encoding, PANEL_ROWS } from '../quant/scheme.ts'
 import type { LazyTensor } from '../tensor/lazy.ts'
 import type { ConversionStep } from './plan.ts'
 
@@ -61,7 +61,7 @@ export async function* transform(
     for (const [a, b] of ranges(step)) {
       throwIfAborted(signal)
       const stored = await tensor.rowBytes(a, b)
-      yield step.how === 'copy' ? stored : relayout(step, encoding as PanelEncoding, stored, b - a)
+      yield step.how === 'copy' ? stored : relayout(step, encoding, stored, b - a)
     }
     return
   }
@@ -86,10 +86,11 @@ export async function* transform(
   report(meter.result())
 }
 
-function relayout(step: ConversionStep, encoding: PanelEncoding, stored: Uint8Array, rows: number): Uint8Array {
+function relayout(step: ConversionStep, encoding: Encoding, stored: Uint8Array, rows: number): Uint8Array {
+  const source = step.source.encoding
+  if (source.kind !== 'ggml')
+    throw new SluiceError('INTERNAL', { what: 'only ggml blocks are laid out anew', got: source.kind })
   const out = new Uint8Array(encodedBytes(encoding, rows, step.target.cols))
-  const bigEndian = step.source.encoding.kind === 'ggml' && step.source.encoding.bigEndian === true
-  if (encoding.scheme === 'int4') repackQ4_0ToPanel(stored, rows, step.target.cols, out, bigEndian)
-  else repackQ8_0ToPanel(stored, rows, step.target.cols, out, bigEndian)
+  toExactForm(source.type, stored, rows, step.target.cols, out, source.bigEndian)
   return out
 }
