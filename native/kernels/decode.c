@@ -5,8 +5,14 @@ INLINE void decodeRows(const int encoding, const u8 *w, u32 rows, u32 cols, floa
   const u32 step = plainBytes(encoding);
   for (u32 r = 0; r < rows; r++, w += cols * step, out += outStride) {
     u32 c = 0;
-    for (; c + 4 <= cols; c += 4) wasm_v128_store(out + c, loadPlain4(encoding, w + c * step));
-    storeTail(out + c, loadPlainTail(encoding, w + c * step, cols - c), cols - c);
+    for (; c + 4 <= cols; c += 4)
+      wasm_v128_store(out + c, encoding == F16 ? loadHalf4(w + c * step) : loadPlain4(encoding, w + c * step));
+    for (; c < cols; c++) {
+      v128 one = encoding == F32 ? wasm_v128_load32_zero(w + c * step) : wasm_i32x4_extend_low_i16x8(wasm_v128_load16_splat(w + c * step));
+      if (encoding == F16) one = halfToFloat(one);
+      if (encoding == BF16) one = wasm_i32x4_shl(one, 16);
+      out[c] = wasm_f32x4_extract_lane(one, 0);
+    }
   }
 }
 

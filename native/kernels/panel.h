@@ -10,8 +10,7 @@ INLINE u32 blockBytes(const int encoding, u32 block, u32 scaleF32) {
   return codeBytes(encoding, block) + scaleBytes(scaleF32) * (encoding == INT4M ? 2 : 1);
 }
 
-// Scales (or minima) of registers of rows from `p` on. A binary16 here costs three multiplications and no comparison: what was an
-// infinity or NaN (2^16 and more) overflows to an infinity and stays one, everything else is exact.
+// Scales (or minima) of registers of rows from `p` on.
 INLINE void loadScales(const u8 *p, const int registers, u32 scaleF32, v128 out[4]) {
   if (scaleF32) {
     UNROLLED for (int i = 0; i < registers; i++) out[i] = load(p + i * 16);
@@ -19,8 +18,7 @@ INLINE void loadScales(const u8 *p, const int registers, u32 scaleF32, v128 out[
   }
   const v128 kept = loadHere(halfKept), up = loadHere(two112), down = loadHere(twoMinus112);
   UNROLLED for (int i = 0; i < registers; i++) {
-    v128 f = wasm_v128_and(wasm_i32x4_shl(wasm_i32x4_load16x4(p + i * 8), 13), kept);
-    out[i] = wasm_f32x4_mul(wasm_f32x4_mul(wasm_f32x4_mul(f, up), up), down);
+    out[i] = halfToFactor(wasm_i32x4_load16x4(p + i * 8), kept, up, down);
   }
 }
 

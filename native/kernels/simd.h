@@ -69,12 +69,22 @@ INLINE v128 halfToFloat(v128 h) {
 }
 
 INLINE v128 loadHalf4(const void *p) { return halfToFloat(wasm_i32x4_load16x4(p)); }
+
+// The same for a factor of a product, without comparisons: what was an infinity or NaN (2^16 and more) overflows to an infinity and
+// stays one; everything else is exact.
+INLINE v128 halfToFactor(v128 h, v128 kept, v128 up, v128 down) {
+  v128 f = wasm_v128_and(wasm_i32x4_shl(h, 13), kept);
+  return wasm_f32x4_mul(wasm_f32x4_mul(wasm_f32x4_mul(f, up), up), down);
+}
+INLINE v128 loadHalfFactor4(const void *p) {
+  return halfToFactor(wasm_i32x4_load16x4(p), load(halfKept), load(two112), load(twoMinus112));
+}
 INLINE v128 loadBfloat4(const void *p) { return wasm_i32x4_shl(wasm_u32x4_load16x4(p), 16); }
 
-// Four consecutive plain elements.
+// Four consecutive plain elements, as factors.
 INLINE v128 loadPlain4(const int encoding, const u8 *p) {
   if (encoding == F32) return load(p);
-  return encoding == F16 ? loadHalf4(p) : loadBfloat4(p);
+  return encoding == F16 ? loadHalfFactor4(p) : loadBfloat4(p);
 }
 INLINE u32 plainBytes(const int encoding) { return encoding == F32 ? 4 : 2; }
 
@@ -92,7 +102,8 @@ INLINE v128 loadPlainTail(const int encoding, const u8 *p, u32 count) {
   if (count > 1) v = wasm_v128_load16_lane(p + 2, v, 1);
   if (count > 2) v = wasm_v128_load16_lane(p + 4, v, 2);
   v = wasm_i32x4_extend_low_i16x8(v);
-  return encoding == F16 ? halfToFloat(v) : wasm_i32x4_shl(v, 16);
+  if (encoding == F16) return halfToFactor(v, load(halfKept), load(two112), load(twoMinus112));
+  return wasm_i32x4_shl(v, 16);
 }
 
 INLINE void storeTail(float *p, v128 v, u32 count) {

@@ -9,6 +9,7 @@ import {
   type BoundRoute,
   type BoundWeight,
   FIRST_ADDRESS,
+  firstGroups,
   hasQuantizedKernel,
   type Program,
   type ProgramStep,
@@ -64,9 +65,11 @@ export function allocate(plan: Plan, layout: Layout, arenas: ArenaSet, threads: 
     address: take(r.inverseFrequencies.length * 8 * tokensMax),
     half: r.inverseFrequencies.length,
   }))
+  const groups = firstGroups(plan)
   const routes = plan.routes.map(
-    (r): BoundRoute => ({
+    (r, i): BoundRoute => ({
       ...r,
+      firstGroup: groups[i]!,
       choices: take(r.topK * tokensMax * 4),
       weights: take(r.topK * tokensMax * 4),
       counts: take(r.experts * 4),

@@ -19,6 +19,7 @@ import { processAllowance } from './allowance.ts'
 import { allocate, bind, reservedBytes } from './bind.ts'
 import type { Engine, Precision } from './engine.ts'
 import { type Layout, layoutOf } from './layout.ts'
+import { firstGroups } from './program.ts'
 import { RunningEngine } from './running.ts'
 import { Threads } from './threads.ts'
 import { loadRopes, Weights } from './weights.ts'
@@ -135,6 +136,15 @@ export function pagedNames(plan: Plan, weights: Weights): string[] {
   return pagedSteps(plan, weights).map((i) => weights.tensorName((plan.steps[i] as { weight: string }).weight))
 }
 
+/** Which expert each of them belongs to: a group of the pager, numbered over all routes; -1 for what every pass needs. */
+export function pagedGroups(plan: Plan, weights: Weights): number[] {
+  const first = firstGroups(plan)
+  return pagedSteps(plan, weights).map((i) => {
+    const step = plan.steps[i]!
+    return step.op === 'linear' && step.tokens.kind === 'expert' ? first[step.tokens.route]! + step.tokens.expert : -1
+  })
+}
+
 /** Indices of the linear steps whose weights are paged, in plan order. */
 function pagedSteps(plan: Plan, weights: Weights): number[] {
   return plan.steps.flatMap((s, i) => (s.op === 'linear' && !weights.isAdapter(s.weight) ? [i] : []))
@@ -163,6 +173,7 @@ export async function createEngine(
   const pager = await createPager({
     reader: weights.reader,
     names: pagedNames(plan, weights),
+    groups: pagedGroups(plan, weights),
     arenas,
     budget,
     weightBytes: sizing.weightBytes,

@@ -17,6 +17,7 @@ export class Executor {
   readonly #base: Kernels
   readonly #control: Control
   readonly #share: Share
+  readonly #pages: PageClient
   readonly #i32: Int32Array
   /** Arena 0, where activations live. */
   readonly #f32: Float32Array
@@ -37,6 +38,7 @@ export class Executor {
     this.#base = kernels[0]!
     this.#control = control
     this.#share = share
+    this.#pages = pages
     this.#i32 = new Int32Array(memories[0]!)
     const arenas = memories.map((m) => new Float32Array(m))
     this.#f32 = arenas[0]!
@@ -48,11 +50,23 @@ export class Executor {
     this.#tokens = this.#control[WORD.tokens]!
     this.#position = this.#control[WORD.position]!
     this.#pass = this.#control[WORD.pass]!
+    let owed = false // a step that was left out may have been the one to wait for the others
     for (const step of this.#program.steps) {
-      if (step.barrier && !barrier(this.#control, this.#share.threads)) return false
+      if (this.#idle(step.step)) {
+        owed ||= step.barrier
+        continue
+      }
+      if ((step.barrier || owed) && !barrier(this.#control, this.#share.threads)) return false
+      owed = false
       if (!this.#step(step)) return false
     }
     return barrier(this.#control, this.#share.threads)
+  }
+
+  /** A step of an expert that no token of this pass goes to. All threads agree: the lists are complete when `route` ends. */
+  #idle(s: PlanStep): boolean {
+    if (s.op === 'gatherExpert' || s.op === 'scatterExpert') return this.#count({ kind: 'expert', ...s }) === 0
+    return 'tokens' in s && s.tokens.kind === 'expert' && this.#count(s.tokens) === 0
   }
 
   #step(bound: ProgramStep): boolean {
@@ -80,9 +94,7 @@ export class Executor {
         this.#add(s)
         return true
       case 'route':
-        if (this.#share.thread === 0)
-          route(this.#program.routes[s.route]!, this.#buffer(s.logits), s, this.#tokens, this.#i32, this.#f32)
-        return true
+        return this.#route(s)
       case 'gatherExpert':
         this.#gather(s)
         return true
@@ -234,6 +246,18 @@ export class Executor {
     const to = this.#share.to(y.width, UNIT)
     const n = this.#count(s.tokens)
     if (to > from && n > 0) this.#base.add(x.address, x.stride, y.address, y.stride, from, to, n, 1)
+  }
+
+  /** One thread decides; the reader and the other threads learn of it before they go on. */
+  #route(s: Step<'route'>): boolean {
+    if (this.#share.thread === 0) {
+      const r = this.#program.routes[s.route]!
+      route(r, this.#buffer(s.logits), s, this.#tokens, this.#i32, this.#f32)
+      for (let e = 0; e < r.experts; e++)
+        this.#pages.choose(r.firstGroup + e, this.#pass, this.#i32[r.counts / 4 + e]! > 0)
+      this.#pages.announce()
+    }
+    return barrier(this.#control, this.#share.threads)
   }
 
   #gather(s: Step<'gatherExpert'>): void {

@@ -5,7 +5,7 @@ import { isSluiceError } from '../base/errors.ts'
 import type { ModelReader } from '../format/reader.ts'
 import { planPager } from '../pager/create.ts'
 import type { PagerPlan } from '../pager/pager.ts'
-import { type EngineOptions, pagedNames, sizeEngine } from './create.ts'
+import { type EngineOptions, pagedGroups, pagedNames, sizeEngine } from './create.ts'
 import { Weights } from './weights.ts'
 
 export interface Forecast {
@@ -34,6 +34,7 @@ export function forecast(reader: ModelReader, arch: ArchOutput, options: EngineO
     const { plan } = planPager({
       reader: weights.reader,
       names: pagedNames(s.plan, weights),
+      groups: pagedGroups(s.plan, weights),
       weightBytes: s.weightBytes,
       ioMode: options.ioMode ?? 'auto',
     })

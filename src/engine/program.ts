@@ -57,6 +57,8 @@ export interface Program {
 export interface BoundRoute {
   readonly experts: number
   readonly topK: number
+  /** Expert e is group firstGroup + e of the pager. */
+  readonly firstGroup: number
   readonly choices: number
   readonly weights: number
   readonly counts: number
@@ -184,3 +186,13 @@ export function placeQuantization(
 
 /** First address the engine may use in an arena. */
 export const FIRST_ADDRESS = ARENA_RESERVED_BYTES
+
+/** Number of the first group of each route: experts are groups of the pager. */
+export function firstGroups(plan: Pick<Plan, 'routes'>): number[] {
+  let next = 0
+  return plan.routes.map((r) => {
+    const first = next
+    next += r.experts
+    return first
+  })
+}

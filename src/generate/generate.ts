@@ -3,6 +3,7 @@ import { isSluiceError, throwIfAborted, ValidationError } from '../base/errors.t
 import type { Sequence } from '../engine/engine.ts'
 import { createSampler } from '../sample/sampler.ts'
 import type { TextStream, Tokenizer } from '../text/tokenizer.ts'
+import { Decoder, type DraftCount } from './decoder.ts'
 import { checkRequest, type GenerateRequest } from './request.ts'
 import { StopMatcher } from './stop.ts'
 
@@ -28,6 +29,8 @@ export interface Usage {
   readonly decodeMs: number
   /** Tokens after the first, by decodeMs; 0 when there are none. */
   readonly tokensPerSecond: number
+  /** With `draftK`: how the drafts did. */
+  readonly draft?: DraftCount
 }
 
 export type GenerateEvent =
@@ -68,21 +71,21 @@ export async function* generate(
     })
   const text = new TextOf(tokenizer, prompt, stops)
   const history = [...prompt]
-  const forward = async (ids: readonly number[]): Promise<Float32Array> =>
-    sequence.forward(ids, { logits: 'last', ...(signal === undefined ? {} : { signal }) })
+  const decoder = new Decoder(sequence, { signal, draftK: request.draftK ?? 0, contextLength })
 
   const started = performance.now()
   // With maxTokens 0 the prompt still runs: this is how a caller fills the cache.
-  let logits = await forward(prompt)
+  let logits = await decoder.prefill(prompt)
   const prefilled = performance.now()
   let decodeMs = 0
   let count = 0
   let finishReason: FinishReason = 'length'
-  while (count < maxTokens && sequence.length + Math.min(count, 1) < contextLength) {
+  const base = sequence.length - prompt.length
+  while (count < maxTokens && base + prompt.length + count < contextLength) {
     throwIfAborted(signal)
     const began = performance.now()
     if (count > 0) {
-      const next = await forward(history.slice(-1)).catch(untilFull)
+      const next = await decoder.next(history).catch(untilFull)
       if (next === undefined) break
       logits = next
     }
@@ -98,6 +101,7 @@ export async function* generate(
       break
     }
   }
+  if (count > 0) decoder.settle(history)
   const rest = text.flush()
   if (text.stop !== undefined) finishReason = 'stop'
   yield {
@@ -107,6 +111,7 @@ export async function* generate(
     prefillMs: prefilled - started,
     decodeMs,
     tokensPerSecond: count > 1 && decodeMs > 0 ? ((count - 1) * 1000) / decodeMs : 0,
+    ...(request.draftK === undefined ? {} : { draft: decoder.count }),
   }
   yield { type: 'end', finishReason, text: rest, ...(text.stop === undefined ? {} : { stop: text.stop }) }
 }

@@ -19,6 +19,8 @@ export interface GenerateRequest {
   /** Do not stop at end tokens (for measurements). `stopIds` still count. */
   readonly ignoreEos?: boolean
   readonly sampling?: SamplingOptions
+  /** Draft up to so many tokens a pass by prompt lookup (0 … 32, default 0). The text is the same; passes are fewer where it repeats itself. */
+  readonly draftK?: number
   /** Positions the engine has for a sequence (Engine.contextLength). Left out: until the engine says CONTEXT_FULL. */
   readonly contextLength?: number
   readonly signal?: AbortSignal
@@ -31,6 +33,7 @@ export interface CheckedRequest {
 }
 
 const MAX_STOPS = 64
+const MAX_DRAFT = 32
 const MAX_STOP_LENGTH = 4096
 
 function refuse(what: string, extra: { expected?: unknown; got?: unknown } = {}): never {
@@ -52,6 +55,9 @@ export function checkRequest(request: GenerateRequest, tokenizer: Tokenizer | un
   if (contextLength !== undefined && (!Number.isSafeInteger(contextLength) || contextLength < 1))
     refuse('contextLength is out of range', { expected: 'an integer from 1', got: contextLength })
   if ((prompt === undefined) === (ids === undefined)) refuse('exactly one of prompt and ids must be given')
+  const { draftK = 0 } = request
+  if (!Number.isInteger(draftK) || draftK < 0 || draftK > MAX_DRAFT)
+    refuse('draftK is out of range', { expected: `0 … ${MAX_DRAFT}`, got: draftK })
   if (!Array.isArray(stop) || stop.length > MAX_STOPS)
     refuse('stop is not a short list', { expected: `at most ${MAX_STOPS} strings`, got: stop })
   for (const text of stop)

@@ -9,7 +9,7 @@ const WAIT_MS = 20
 
 /** A client for one thread. Never on the main thread of a program that must not block: acquire() waits. */
 export function createPageClient(shared: SharedPages): PageClient {
-  const { state, arena, address, released, control, streamed, threads } = shared
+  const { state, arena, address, released, control, streamed, choice, threads } = shared
   let stallMs = 0
 
   function arrived(page: number, pass: number): boolean {
@@ -47,6 +47,13 @@ export function createPageClient(shared: SharedPages): PageClient {
     release(page) {
       if (streamed[page] === 0) return
       if (Atomics.add(released, page, 1) + 1 !== threads) return
+      Atomics.add(control, CONTROL.freed, 1)
+      Atomics.notify(control, CONTROL.freed)
+    },
+    choose(group, pass, needed) {
+      Atomics.store(choice, group, needed ? pass : -pass)
+    },
+    announce() {
       Atomics.add(control, CONTROL.freed, 1)
       Atomics.notify(control, CONTROL.freed)
     },

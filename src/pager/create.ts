@@ -17,6 +17,8 @@ export interface PagerOptions {
   readonly reader: ModelReader
   /** Tensor names in plan order. A name that comes twice has pages twice. Aliases are resolved. */
   readonly names: readonly string[]
+  /** Group of each name (an expert), or -1: groups are read only in passes that choose them. Absent: every pass needs all. */
+  readonly groups?: readonly number[]
   /** Allocate what must be in arena 0 before this. */
   readonly arenas: ArenaSet
   readonly budget: Budget
@@ -51,7 +53,7 @@ export async function createPager(options: PagerOptions): Promise<WeightPager> {
     throw new ValidationError('REQUEST_INVALID', { what: 'a pager serves at least one compute thread', got: threads })
   const reservations = reserve(budget, plan)
   try {
-    const shared = createShared(plan.residency.pinned, threads)
+    const shared = createShared(plan.residency.pinned, threads, plan.group)
     const areas = place(arenas, plan, io, shared)
     return createHandle(options, plan, io, shared, areas, reservations)
   } catch (error) {
@@ -78,6 +80,7 @@ export function planPager(options: Omit<PagerOptions, 'arenas' | 'budget' | 'thr
     sources: io.shapes,
     weightBytes: options.weightBytes,
     reads,
+    ...(options.groups === undefined ? {} : { groups: options.groups }),
     ...(options.ringBytes === undefined ? {} : { ringBytes: options.ringBytes }),
     ...(options.pageBytes === undefined ? {} : { pageBytes: options.pageBytes }),
   })

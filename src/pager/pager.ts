@@ -7,6 +7,8 @@
 //   arena[page]     Int32   arena index         } written before state
 //   address[page]   Uint32  byte offset there   }
 //   released[page]  Int32   how many compute threads are done with the page in this pass; the reader resets it
+//   group[page]     Int32   -1: needed in every pass; else the group (an expert) that the page belongs to
+//   choice[group]   Int32   pass when the group is needed in that pass, -pass when it is not; written once a pass, by one thread
 //   control         Int32[CONTROL_WORDS]
 //
 // Pass numbers start at 1 and grow by 1. After a pass the reader goes on with the next one by itself, as far as the ring has room.
@@ -18,6 +20,9 @@
 // - `arena` and `address` of a page are read after its state was seen, and its bytes not after it was released.
 // - `abort` is looked at before every page; `failed` only where a page is missing, so that a read ahead that failed does not spoil
 //   the pass that is already in memory.
+//
+// Pages of a group: the reader stops before them until choice[group] speaks of its pass, and leaves out the groups that are not
+// needed. Compute threads neither acquire nor release pages of a group that they chose not to need.
 //
 // After abort or failure: all compute threads leave, then WeightPager.reset(pass) with the number of the pass to begin again. The
 // reader lets its reads end, forgets the ring, clears state and released of streamed pages, abort and failed, and begins with the
@@ -68,6 +73,8 @@ export interface SharedPages {
   readonly control: Int32Array<SharedArrayBuffer>
   /** 1 for pages that are streamed. */
   readonly streamed: Uint8Array<SharedArrayBuffer>
+  readonly group: Int32Array<SharedArrayBuffer>
+  readonly choice: Int32Array<SharedArrayBuffer>
   readonly threads: number
 }
 
@@ -79,6 +86,10 @@ export interface PageClient {
   addressOf(page: number): number
   /** This thread is done with the page in this pass. */
   release(page: number): void
+  /** Says whether the group is needed in this pass. One thread, once a pass and group; announce() after the last of a layer. */
+  choose(group: number, pass: number, needed: boolean): void
+  /** Wakes the reader: choices were made. */
+  announce(): void
   /** Nanoseconds this thread has waited in acquire so far. */
   readonly stallNs: number
 }
@@ -109,6 +120,8 @@ export interface PagerPlan {
   readonly streamedPages: number
   /** Bytes read from the device in every pass but the first. */
   readonly streamedBytesPerPass: number
+  /** How many of those belong to groups, and are read only when chosen. */
+  readonly optionalBytesPerPass: number
   readonly ringBytes: number
   readonly stageBytes: number
   /** pinned + ring + staging + tables. */

@@ -14,6 +14,8 @@ export interface PlanInput {
   readonly reader: Pick<ModelReader, 'tensors'>
   /** Tensor names in plan order. */
   readonly names: readonly string[]
+  /** Group of each name (an expert), or -1 for what every pass needs. Absent: all are needed. */
+  readonly groups?: readonly number[]
   /** By source index. */
   readonly sources: readonly SourceShape[]
   /** Everything the pager may hold: pages, ring, staging area, tables. */
@@ -30,6 +32,8 @@ export interface PagePlan {
   readonly paged: readonly PagedMatrix[]
   readonly matrices: readonly StreamMatrix[]
   readonly pageCount: number
+  /** Group of each page, or -1. */
+  readonly group: Int32Array
   readonly residency: Residency
   /** Bytes of state and checksum tables. */
   readonly tableBytes: number
@@ -66,17 +70,22 @@ export function planPages(input: PlanInput): PagePlan {
   }
   const sizes: PageSize[] = []
   for (const m of matrices) for (let i = 0; i < m.pageCount; i++) sizes.push(pageSize(m, i, sources))
+  const group = new Int32Array(pageCount).fill(-1)
+  matrices.forEach((m, i) => {
+    group.fill(input.groups?.[i] ?? -1, m.firstPage, m.firstPage + m.pageCount)
+  })
   const tableBytes = pageCount * TABLE_BYTES_PER_PAGE
   const residency = withTables(tableBytes, weightBytes, (bytes) =>
     decideResidency({
       pages: sizes,
+      optional: Uint8Array.from(group, (g) => (g < 0 ? 0 : 1)),
       weightBytes: bytes,
       reads: input.reads,
       ...(input.ringBytes === undefined ? {} : { ringBytes: input.ringBytes }),
     }),
   )
-  const summary = summarize(matrices, sizes, residency, tableBytes, sources)
-  return { entries, paged, matrices, pageCount, residency, tableBytes, summary }
+  const summary = summarize(matrices, sizes, group, residency, tableBytes, sources)
+  return { entries, paged, matrices, pageCount, group, residency, tableBytes, summary }
 }
 
 /** The tensor that has the bytes. Throws TENSOR_NOT_FOUND, FORMAT_INVALID for aliases in a circle. */
@@ -178,11 +187,13 @@ function withTables(tableBytes: number, weightBytes: number, decide: (bytes: num
 function summarize(
   matrices: readonly StreamMatrix[],
   sizes: readonly PageSize[],
+  group: Int32Array,
   r: Residency,
   tableBytes: number,
   sources: readonly SourceShape[],
 ): PagerPlan {
   let streamedBytesPerPass = 0
+  let optionalBytesPerPass = 0
   const parts = matrices.map((m) => {
     let bytes = 0
     let pinnedBytes = 0
@@ -190,7 +201,11 @@ function summarize(
       const page = m.firstPage + i
       bytes += sizes[page]!.pinned
       if (r.pinned[page] === 1) pinnedBytes += sizes[page]!.pinned
-      else streamedBytesPerPass += readBytes(m, i, sources, false)
+      else {
+        const read = readBytes(m, i, sources, false)
+        streamedBytesPerPass += read
+        if (group[page]! >= 0) optionalBytesPerPass += read
+      }
     }
     return { name: m.name, bytes, pinnedBytes }
   })
@@ -200,6 +215,7 @@ function summarize(
     pinnedPages: r.pinnedPages,
     streamedPages: r.streamedPages,
     streamedBytesPerPass,
+    optionalBytesPerPass,
     ringBytes: r.ringBytes,
     stageBytes: r.stageSlots * r.stageSlotBytes,
     totalBytes: r.totalBytes + tableBytes,

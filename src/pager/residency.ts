@@ -24,6 +24,8 @@ export interface PageSize {
 export interface ResidencyInput {
   /** In plan order. */
   readonly pages: readonly PageSize[]
+  /** 1 for pages that not every pass needs (experts): they are pinned, evenly too, from what the others leave. Absent: none. */
+  readonly optional?: Uint8Array
   /** Everything the pager may hold: pinned pages, ring and staging area. */
   readonly weightBytes: number
   /** Size of the ring; otherwise chosen. */
@@ -94,7 +96,7 @@ export function decideResidency(input: ResidencyInput): Residency {
   const forStage = Math.min(weightBytes * STAGE_SHARE, weightBytes - minRing)
   const slots = slot === 0 ? 0 : clamp(Math.floor(forStage / slot), 1, reads)
   const ring = chooseRing(input.ringBytes, weightBytes, minRing, stage(slots))
-  return finish(spread(pages, all, weightBytes - ring - stage(slots)), ring, slots)
+  return finish(pinEvenly(pages, input.optional, weightBytes - ring - stage(slots)), ring, slots)
 
   function finish(pinned: Uint8Array, ringBytes: number, stageSlots: number): Residency {
     let pinnedPages = 0
@@ -145,20 +147,34 @@ function chooseRing(wanted: number | undefined, weightBytes: number, minRing: nu
   return ring
 }
 
-/** Error diffusion over all pages: see the top of this file. */
-function spread(pages: readonly PageSize[], all: number, pinnable: number): Uint8Array {
+/** Pages that every pass needs first; what they leave goes to the others. */
+function pinEvenly(pages: readonly PageSize[], optional: Uint8Array | undefined, pinnable: number): Uint8Array {
   const pinned = new Uint8Array(pages.length)
-  const share = Math.max(0, Math.min(1, pinnable / all))
+  const taken = spread(pages, (i) => optional?.[i] !== 1, pinnable, pinned)
+  if (optional !== undefined) spread(pages, (i) => optional[i] === 1, pinnable - taken, pinned)
+  return pinned
+}
+
+/** Error diffusion over the pages of one kind: see the top of this file. Returns the bytes pinned. */
+function spread(
+  pages: readonly PageSize[],
+  isOne: (page: number) => boolean,
+  pinnable: number,
+  pinned: Uint8Array,
+): number {
+  const all = pages.reduce((sum, p, i) => sum + (isOne(i) ? p.pinned : 0), 0)
+  const share = all === 0 ? 0 : Math.max(0, Math.min(1, pinnable / all))
   let seen = 0
   let taken = 0
   pages.forEach((p, i) => {
+    if (!isOne(i)) return
     seen += p.pinned
     // The last page may tip over by a rounding of `share`: the sum has the last word.
     if (taken + p.pinned > share * seen || taken + p.pinned > pinnable) return
     pinned[i] = 1
     taken += p.pinned
   })
-  return pinned
+  return taken
 }
 
 function clamp(n: number, low: number, high: number): number {

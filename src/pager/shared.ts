@@ -1,17 +1,26 @@
 // The shared state of pager.ts: made by the main thread, posted to the reader and the compute threads.
 import { CONTROL, CONTROL_WORDS, type SharedPages } from './pager.ts'
 
-/** Bytes of shared state a page takes: state, arena, address, released, streamed. */
-export const SHARED_BYTES_PER_PAGE = 17
+/** Bytes of shared state a page takes: state, arena, address, released, streamed, group. */
+export const SHARED_BYTES_PER_PAGE = 21
 
-/** All zero: no page is there. `pinned` has a 1 for each page that is not streamed. */
-export function createShared(pinned: Uint8Array, threads: number): SharedPages {
+/** All zero: no page is there. `pinned` has a 1 for each page that is not streamed, `groups` each page's group or -1. */
+export function createShared(
+  pinned: Uint8Array,
+  threads: number,
+  groups: Int32Array = new Int32Array(pinned.length).fill(-1),
+): SharedPages {
   const count = pinned.length
   const streamed = new Uint8Array(new SharedArrayBuffer(count))
   pinned.forEach((p, i) => {
     streamed[i] = p === 1 ? 0 : 1
   })
+  const group = new Int32Array(new SharedArrayBuffer(count * 4))
+  group.set(groups)
+  const groupCount = groups.reduce((most, g) => Math.max(most, g + 1), 0)
   return {
+    group,
+    choice: new Int32Array(new SharedArrayBuffer(groupCount * 4)),
     state: new Int32Array(new SharedArrayBuffer(count * 4)),
     arena: new Int32Array(new SharedArrayBuffer(count * 4)),
     address: new Uint32Array(new SharedArrayBuffer(count * 4)),

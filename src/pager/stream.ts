@@ -63,7 +63,7 @@ export interface Stream {
 /** `sources` by index: those that pages lie in. */
 export function createStream(input: StreamInput, sources: ReadonlyMap<number, ByteSource>, hooks: StreamHooks): Stream {
   const { shared, matrices, ring: ringPage, stage, counters, hashes } = input
-  const { state, arena, address, released, control, streamed } = shared
+  const { state, arena, address, released, control, streamed, group, choice } = shared
   const pages = state.length
   const ring = createRing(ringPage.bytes)
   const stageSlots = Array.from(
@@ -72,10 +72,9 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
   )
   const matrixOf = indexMatrices(matrices, pages)
   const loaded = new Uint8Array(pages) // 1: pinned page is there
+  const issued = new Uint8Array(pages) // 1: pinned page is there or on its way
   const busy = new Uint8Array(pages) // 1: an instance is being read or not yet released
   const verified = new Uint8Array(pages)
-  const streamedPages = Int32Array.from({ length: pages }, (_, p) => p).filter((p) => streamed[p] === 1)
-
   const active = new Set<Promise<void>>()
   /** Pages in the ring, oldest first, from `oldest` on. */
   let queue: number[] = []
@@ -90,23 +89,36 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
   let failed = false
   let turn: Promise<void> = Promise.resolve()
 
-  /** Pages of a pass that must be read: all streamed ones, and pinned ones that are not there yet. */
+  /** Pages of a pass that may have to be read: all streamed ones, and pinned ones that are not there or on their way. */
   function pagesToRead(): Int32Array<ArrayBuffer> {
     const list: number[] = []
-    for (let p = 0; p < pages; p++) if (streamed[p] === 1 || loaded[p] === 0) list.push(p)
+    for (let p = 0; p < pages; p++) if (streamed[p] === 1 || issued[p] === 0) list.push(p)
     return Int32Array.from(list)
+  }
+
+  /** Is the page of a group needed in this pass? undefined: not decided yet. */
+  function needed(page: number): boolean | undefined {
+    const g = group[page]!
+    if (g < 0) return true
+    const c = Atomics.load(choice, g)
+    return c === pass ? true : c === -pass ? false : undefined
   }
 
   function pump(): void {
     while (running && !failed && active.size < input.reads) {
       if (at === order.length) {
-        // Pinned pages in flight are no longer on the list: only streamed ones come again.
-        if (streamedPages.length === 0) return
-        order = streamedPages
+        order = pagesToRead()
         at = 0
+        if (order.length === 0) return
         pass++
       }
       const page = order[at]!
+      const wanted = needed(page)
+      if (wanted === undefined) return // the choice wakes us
+      if (!wanted) {
+        at++
+        continue
+      }
       const { matrix, local } = matrixOf(page)
       const staged = isRepacked(matrix.transcode)
       if (staged && stageSlots.length === 0) return // all in use: the next load to end gives one back
@@ -118,7 +130,7 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
         base = ringPage.address + slot
         busy[page] = 1
         queue.push(page)
-      }
+      } else issued[page] = 1
       at++
       const born = generation
       const task: Promise<void> = load(page, pass, base, staged ? stageSlots.pop()! : -1)
@@ -282,6 +294,8 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
         queue = []
         oldest = 0
         busy.fill(0)
+        choice.fill(0)
+        issued.set(loaded)
         for (let p = 0; p < pages; p++) {
           if (streamed[p] === 0) continue
           Atomics.store(released, p, 0)

@@ -86,3 +86,30 @@ dataTest('requests that cannot be served are refused with a typed error', async 
   await expect(model.engine({ context: 513 })).rejects.toMatchObject({ code: 'REQUEST_INVALID' })
   await model.close()
 })
+
+dataTest('only the experts that tokens go to are read, and the answer is the same', async () => {
+  const model = await open(data('stories-moe', 'hf'))
+  const ids = IDS.slice(0, 12)
+  const run = async (options: EngineOptions) => {
+    const engine = await model.engine({ ...options, precision: 'exact' })
+    const trace = { experts: [] as number[][][] }
+    const sequence = engine.createSequence()
+    const logits: number[] = []
+    // One token at a time: two of eight experts each.
+    for (const id of ids) logits.push(...(await sequence.forward([id], { logits: 'last', trace })))
+    const { pager } = engine.report()
+    await engine.close()
+    return { logits: Buffer.from(Float32Array.from(logits).buffer), trace, pager }
+  }
+  const whole = await run({ threads: 1 })
+  for (const options of [{ threads: 2, weightMemory: 2_000_000 }, { threads: 3, weightMemory: 1_000_000 }, { threads: 1, weightMemory: 3_500_000 }, { threads: 2 }]) {
+    const got = await run(options)
+    expect(got.logits.equals(whole.logits), JSON.stringify(options)).toBe(true)
+    expect(got.trace).toEqual(whole.trace)
+    if (options.weightMemory === undefined) continue
+    // Pinned pages once, streamed ones a pass, and one pass ahead: reading every expert would take more.
+    const everything = got.pager.pinnedBytes + ids.length * got.pager.streamedBytesPerPass
+    expect(got.pager.bytesRead).toBeLessThan(0.7 * everything)
+  }
+  await model.close()
+})

@@ -40,18 +40,19 @@ async function plan(path: string, flags: EngineFlags & { json?: boolean }): Prom
         'weights',
         `${formatBytes(all)}: ${formatBytes(pager.pinnedBytes)} pinned (${share} %), ring ${formatBytes(pager.ringBytes)}`,
       ],
-      [
-        'streamed',
-        pager.streamedBytesPerPass === 0
-          ? 'nothing: the model fits'
-          : `${formatBytes(pager.streamedBytesPerPass)} read again for every token`,
-      ],
+      ['streamed', pager.streamedBytesPerPass === 0 ? 'nothing: the model fits' : streamedText(pager)],
       ['smallest', `${formatBytes(p.requiredBytes)} runs it; ${formatBytes(p.residentBytes)} holds all of it`],
     ]
     for (const [name, text] of rows) console.log(`${name.padEnd(12)} ${text}`)
   } finally {
     await model.close()
   }
+}
+
+function streamedText(p: { streamedBytesPerPass: number; optionalBytesPerPass: number }): string {
+  const always = p.streamedBytesPerPass - p.optionalBytesPerPass
+  if (p.optionalBytesPerPass === 0) return `${formatBytes(always)} read again for every token`
+  return `${formatBytes(always)} read again for every token, and of ${formatBytes(p.optionalBytesPerPass)} the experts it chooses`
 }
 
 export function register(program: Command): void {

@@ -1,6 +1,6 @@
 // Attention over a paged key-value cache, and the writing of that cache.
 import type { AttentionCall } from '../kernels.ts'
-import { exp32, floatToHalf, halfToFloat } from './float.ts'
+import { exp32, floatToHalf, halfToFactor } from './float.ts'
 import { sum4, sum8 } from './sum.ts'
 import type { Views } from './views.ts'
 
@@ -50,7 +50,7 @@ export function attention(v: Views, a: AttentionCall): void {
 }
 
 function cached(v: Views, page: number, element: number, kvF16: number): number {
-  return kvF16 === 1 ? halfToFloat(v.data.getUint16(page + element * 2, true)) : v.f32[(page >>> 2) + element]!
+  return kvF16 === 1 ? halfToFactor(v.data.getUint16(page + element * 2, true)) : v.f32[(page >>> 2) + element]!
 }
 
 /** Replaces n values by e^(value - maximum); returns their sum: four lanes, value i in lane i mod 4. `at` in floats. */

@@ -1,7 +1,7 @@
 // Codes, scales and minima of panel blocks (16 rows × 32 or 64 columns). The layout is docs/FORMAT.md, "Row panels":
 // 64-byte chunks, four bytes a row; 4-bit chunks hold columns 8c…8c+7, 8-bit chunks columns 4c…4c+3.
 import { COMPUTE, type ComputeId } from '../kernels.ts'
-import { e4m3ToFloat, e5m2ToFloat, halfToFloat } from './float.ts'
+import { e4m3ToFloat, e5m2ToFloat } from './float.ts'
 import type { Views } from './views.ts'
 
 /** Quantiles of the normal distribution, from QLoRA (arXiv:2305.14314, appendix E), as float32. */
@@ -60,18 +60,16 @@ const CODE_VALUE: Partial<Record<ComputeId, (code: number) => number>> = {
   [COMPUTE.fp8_e5m2]: e5m2ToFloat,
 }
 
-/** 16 scales or minima at `address`. */
-export function readScales(v: Views, address: number, scaleF32: number, out: Float32Array): void {
+/** 16 scales or minima at `address`; `half` is how a float16 is read: halfToFloat to decode, halfToFactor to multiply. */
+export function readScales(
+  v: Views,
+  address: number,
+  scaleF32: number,
+  half: (bits: number) => number,
+  out: Float32Array,
+): void {
   for (let r = 0; r < 16; r++)
-    out[r] =
-      scaleF32 === 1 ? v.data.getFloat32(address + r * 4, true) : halfToFloat(v.data.getUint16(address + r * 2, true))
-}
-
-/** readScales as mat-mul kernels have it: a float16 NaN becomes an infinity of its sign. */
-export function readFactors(v: Views, address: number, scaleF32: number, out: Float32Array): void {
-  readScales(v, address, scaleF32, out)
-  for (let r = 0; r < 16; r++)
-    if (scaleF32 === 0 && Number.isNaN(out[r])) out[r] = v.i8[address + r * 2 + 1]! < 0 ? -Infinity : Infinity
+    out[r] = scaleF32 === 1 ? v.data.getFloat32(address + r * 4, true) : half(v.data.getUint16(address + r * 2, true))
 }
 
 /** Bytes of the codes of a block. */

@@ -2,6 +2,7 @@
 import { blockBytes, isPanel } from '../compute.ts'
 import { COMPUTE, type MatrixBlock } from '../kernels.ts'
 import { codeBytes, readCodes, readScales } from './codes.ts'
+import { halfToFloat } from './float.ts'
 import { plainAt } from './matmul.ts'
 import type { Views } from './views.ts'
 
@@ -17,7 +18,7 @@ function decodeRows(v: Views, m: MatrixBlock, out: number, outStride: number): v
   const rowBytes = m.cols * (m.encoding === COMPUTE.f32 ? 4 : 2)
   for (let r = 0; r < m.rows; r++)
     for (let c = 0; c < m.cols; c++)
-      v.f32[out + r * outStride + c] = plainAt(v, m.encoding, m.address + r * rowBytes, c)
+      v.f32[out + r * outStride + c] = plainAt(v, m.encoding, m.address + r * rowBytes, c, halfToFloat)
 }
 
 function decodePanels(v: Views, m: MatrixBlock, out: number, outStride: number): void {
@@ -35,8 +36,8 @@ function decodePanels(v: Views, m: MatrixBlock, out: number, outStride: number):
     for (let b = 0; b < blocks; b++) {
       const at = m.address + (panel * blocks + b) * bytes
       readCodes(v, m.encoding, at, g, codes)
-      readScales(v, at + scaleAt, m.scaleF32, scales)
-      if (hasMinima) readScales(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, minima)
+      readScales(v, at + scaleAt, m.scaleF32, halfToFloat, scales)
+      if (hasMinima) readScales(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, halfToFloat, minima)
       const columns = Math.min(g, m.cols - b * g)
       for (let r = 0; r < rows; r++)
         for (let c = 0; c < columns; c++) {

@@ -19,6 +19,12 @@ export function halfToFloat(h: number): number {
   return fromBits(sign | ((exponent + 112) << 23) | (fraction << 13))
 }
 
+/** halfToFloat for a factor of a product: a NaN becomes an infinity of its sign, which costs SIMD kernels less and shows as well. */
+export function halfToFactor(h: number): number {
+  const value = halfToFloat(h)
+  return Number.isNaN(value) ? (h & 0x8000 ? -Infinity : Infinity) : value
+}
+
 /** float32 → IEEE binary16, to nearest even; overflow becomes infinity, NaN the quiet NaN 0x7e00 with its sign. */
 export function floatToHalf(value: number): number {
   asFloat[0] = value
@@ -62,7 +68,7 @@ export function nearest(x: number): number {
 
 const EXP_LOW = f(-87.33654)
 const EXP_HIGH = f(88.37626)
-const LOG2E = f(1.4426950408889634)
+const LOG2E = f(Math.LOG2E)
 const LN2_HIGH = f(0.693359375)
 const LN2_LOW = f(-2.1219444e-4)
 const EXP_POLY = [

@@ -1,18 +1,24 @@
 // Mat-mul over float32 activations. Orders: docs/KERNELS.md, "Orders of addition".
 import { blockBytes } from '../compute.ts'
 import { COMPUTE, type ComputeId, type MatrixBlock } from '../kernels.ts'
-import { codeBytes, readCodes, readFactors } from './codes.ts'
-import { bfloatToFloat, halfToFloat } from './float.ts'
+import { codeBytes, readCodes, readScales } from './codes.ts'
+import { bfloatToFloat, halfToFactor } from './float.ts'
 import { sum4, sum8 } from './sum.ts'
 import type { Views } from './views.ts'
 
 const f = Math.fround
 
-/** Element `i` of a plain row at `address`. */
-export function plainAt(v: Views, encoding: ComputeId, address: number, i: number): number {
+/** Element `i` of a plain row at `address`; `half` as in readScales. */
+export function plainAt(
+  v: Views,
+  encoding: ComputeId,
+  address: number,
+  i: number,
+  half: (bits: number) => number,
+): number {
   if (encoding === COMPUTE.f32) return v.data.getFloat32(address + i * 4, true)
   const bits = v.data.getUint16(address + i * 2, true)
-  return encoding === COMPUTE.f16 ? halfToFloat(bits) : bfloatToFloat(bits)
+  return encoding === COMPUTE.f16 ? half(bits) : bfloatToFloat(bits)
 }
 
 /** y = alpha·sum, added to what is there when `accumulate` is 1. `index` in floats. */
@@ -37,7 +43,7 @@ export function matMulRows(
   const row = new Float32Array(m.cols)
   const lanes = new Float32Array(8)
   for (let r = 0; r < m.rows; r++) {
-    for (let c = 0; c < m.cols; c++) row[c] = plainAt(v, m.encoding, m.address + r * rowBytes, c)
+    for (let c = 0; c < m.cols; c++) row[c] = plainAt(v, m.encoding, m.address + r * rowBytes, c, halfToFactor)
     for (let t = 0; t < tokens; t++) {
       const xt = (x >>> 2) + t * xStride
       lanes.fill(0)
@@ -72,9 +78,9 @@ export function matMulPanels(
     for (let b = 0; b < blocks; b++) {
       const at = m.address + (panel * blocks + b) * bytes
       readCodes(v, m.encoding, at, g, codes)
-      readFactors(v, at + scaleAt, m.scaleF32, scales)
+      readScales(v, at + scaleAt, m.scaleF32, halfToFactor, scales)
       const hasMinima = m.encoding === COMPUTE.int4m
-      if (hasMinima) readFactors(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, minima)
+      if (hasMinima) readScales(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, halfToFactor, minima)
       for (let t = 0; t < tokens; t++) {
         const xb = (x >>> 2) + t * xStride + b * g
         const total = hasMinima ? blockSum(v, xb, g) : 0

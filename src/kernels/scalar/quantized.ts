@@ -3,8 +3,8 @@
 import { roundUp } from '../../base/shape.ts'
 import { blockBytes, quantizedStride } from '../compute.ts'
 import { COMPUTE, type MatrixBlock } from '../kernels.ts'
-import { codeBytes, readCodes, readFactors, readIntegers } from './codes.ts'
-import { nearest } from './float.ts'
+import { codeBytes, readCodes, readIntegers, readScales } from './codes.ts'
+import { halfToFactor, nearest } from './float.ts'
 import { finish } from './matmul.ts'
 import type { Views } from './views.ts'
 
@@ -83,9 +83,9 @@ export function matMulQ(
       const at = m.address + (panel * blocks + b) * bytes
       if (codes instanceof Float32Array) readCodes(v, m.encoding, at, g, codes)
       else readIntegers(v, m.encoding, at, g, codes)
-      readFactors(v, at + scaleAt, m.scaleF32, scales)
+      readScales(v, at + scaleAt, m.scaleF32, halfToFactor, scales)
       const hasMinima = m.encoding === COMPUTE.int4m
-      if (hasMinima) readFactors(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, minima)
+      if (hasMinima) readScales(v, at + scaleAt + (bytes - scaleAt) / 2, m.scaleF32, halfToFactor, minima)
       for (let t = 0; t < tokens; t++) {
         const base = xq + t * stride
         const tail = (base + 3 * n + 4 * b) >>> 2
