@@ -117,6 +117,12 @@ function toPanels(
   bigEndian: boolean,
 ): void {
   const numbers = blockNumbers(block)
+  const view = new DataView(src.buffer, src.byteOffset, src.length)
+  const length = layoutBytes(layout, rows, cols)
+  // Codes are written four at a time.
+  const aligned = dst.byteOffset % 4 === 0
+  const out = aligned ? dst : new Uint8Array(length)
+  const words = new Int32Array(out.buffer, out.byteOffset, length / 4)
   const blocks = cols / block.columns
   const panelBytes = (cols / layout.block) * layout.blockBytes
   const bytesPerBlock = (block.columns / layout.block) * layout.blockBytes
@@ -126,11 +132,12 @@ function toPanels(
     let to = ((row - lane) / PANEL_ROWS) * panelBytes
     if (row === rows) clear(numbers) // what fills the last panel up
     for (let b = 0; b < blocks; b++, to += bytesPerBlock) {
-      if (row < rows) block.unpack(src, from, numbers, bigEndian)
+      if (row < rows) block.unpack(view, from, numbers, bigEndian)
       from += block.bytes
-      writeBlock(block, layout, numbers, dst, to, lane)
+      writeBlock(block, layout, numbers, out, words, to, lane)
     }
   }
+  if (!aligned) dst.set(out)
 }
 
 function clear({ codes, scales, minima }: BlockNumbers): void {
@@ -144,27 +151,29 @@ function writeBlock(
   block: PackedBlock,
   layout: PanelLayout,
   numbers: BlockNumbers,
-  dst: Uint8Array,
+  bytes: Uint8Array,
+  dst: Int32Array,
   to: number,
   lane: number,
 ): void {
-  const { codes, scales, minima } = numbers
+  const { words: codes, scales, minima } = numbers
   const { bits, zeroCode } = layout.scheme
+  const flip = zeroCode * 0x01010101
   for (let c = 0, at = to; c < block.columns; c += layout.block, at += layout.blockBytes) {
-    let p = at + lane * 4
-    if (bits === 8)
-      for (let i = c; i < c + layout.block; i += 4, p += 64) {
-        dst[p] = codes[i]!
-        dst[p + 1] = codes[i + 1]!
-        dst[p + 2] = codes[i + 2]!
-        dst[p + 3] = codes[i + 3]!
-      }
+    let p = at / 4 + lane
+    let i = c / 4
+    const end = i + layout.block / 4
+    if (bits === 8) for (; i < end; i++, p += 16) dst[p] = codes[i]!
     else
-      for (let i = c; i < c + layout.block; i += 8, p += 64)
-        for (let j = i; j < i + 4; j++) dst[p + j - i] = (codes[j]! + zeroCode) | ((codes[j + 4]! + zeroCode) << 4)
+      for (; i < end; i += 2, p += 16) {
+        // A signed nibble plus 8 is the nibble with its top bit flipped.
+        const low = (codes[i]! & 0x0f0f0f0f) ^ flip
+        const high = (codes[i + 1]! & 0x0f0f0f0f) ^ flip
+        dst[p] = low | (high << 4)
+      }
     const group = Math.floor(c / block.group)
-    writeScale(layout, scales[group]!, dst, at + layout.scalesAt + lane * layout.scaleBytes)
-    if (layout.scheme.minima) writeScale(layout, minima[group]!, dst, at + layout.minimaAt + lane * layout.scaleBytes)
+    writeScale(layout, scales[group]!, bytes, at + layout.scalesAt + lane * layout.scaleBytes)
+    if (layout.scheme.minima) writeScale(layout, minima[group]!, bytes, at + layout.minimaAt + lane * layout.scaleBytes)
   }
 }
 

@@ -22,10 +22,10 @@ export const MXFP4: PackedBlock = {
   bytes: 17,
   group: 32,
   minima: false,
-  unpack(bytes, at, { codes, scales }) {
-    scales[0] = 2 ** (bytes[at]! - 128)
+  unpack(view, at, { codes, scales }) {
+    scales[0] = 2 ** (view.getUint8(at) - 128)
     for (let j = 0; j < 16; j++) {
-      const byte = bytes[at + 1 + j]!
+      const byte = view.getUint8(at + 1 + j)
       codes[j] = E2M1[byte & 15]!
       codes[j + 16] = E2M1[byte >>> 4]!
     }
@@ -38,11 +38,11 @@ export const NVFP4: PackedBlock = {
   bytes: 36,
   group: 16,
   minima: false,
-  unpack(bytes, at, { codes, scales }) {
+  unpack(view, at, { codes, scales }) {
     for (let s = 0; s < 4; s++) {
-      scales[s] = HALF_E4M3[bytes[at + s]!]!
+      scales[s] = HALF_E4M3[view.getUint8(at + s)]!
       for (let j = 0; j < 8; j++) {
-        const byte = bytes[at + 4 + 8 * s + j]!
+        const byte = view.getUint8(at + 4 + 8 * s + j)
         codes[16 * s + j] = E2M1[byte & 15]!
         codes[16 * s + 8 + j] = E2M1[byte >>> 4]!
       }

@@ -6,7 +6,7 @@
 // IQ1_M, 56 bytes: 32 bytes of point numbers, 16 bytes with a nibble for each (3 high bits, then 1: moved down), 4 fields of 16 bits: four s of 3
 // bits, one for 16 columns, and four bits of d, lowest first.
 import { iqGrid } from './ggml-iq-grids.ts'
-import { f16, type PackedBlock, u16 } from './ggml-packed.ts'
+import { f16, type PackedBlock } from './ggml-packed.ts'
 import { halfTable } from './half.ts'
 
 function point(points: Int8Array, number: number, moved: number, codes: Int8Array, to: number): void {
@@ -19,15 +19,21 @@ export const IQ1_S: PackedBlock = {
   bytes: 50,
   group: 32,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
+  unpack(view, at, { codes, scales }, bigEndian) {
     const { points } = iqGrid('IQ1_S')
-    const d = f16(bytes, at, bigEndian) / 8
+    const d = f16(view, at, bigEndian) / 8
     for (let g = 0; g < 8; g++) {
-      const field = u16(bytes, at + 34 + 2 * g, bigEndian)
+      const field = view.getUint16(at + 34 + 2 * g, !bigEndian)
       scales[g] = d * (2 * ((field >>> 12) & 7) + 1)
       const moved = (field & 0x8000) === 0 ? 1 : -1
       for (let l = 0; l < 4; l++)
-        point(points, bytes[at + 2 + 4 * g + l]! | (((field >>> (3 * l)) & 7) << 8), moved, codes, 32 * g + 8 * l)
+        point(
+          points,
+          view.getUint8(at + 2 + 4 * g + l) | (((field >>> (3 * l)) & 7) << 8),
+          moved,
+          codes,
+          32 * g + 8 * l,
+        )
     }
   },
 }
@@ -38,18 +44,18 @@ export const IQ1_M: PackedBlock = {
   bytes: 56,
   group: 16,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
+  unpack(view, at, { codes, scales }, bigEndian) {
     const { points } = iqGrid('IQ1_S')
     let dBits = 0
-    for (let f = 0; f < 4; f++) dBits |= (u16(bytes, at + 48 + 2 * f, bigEndian) >>> 12) << (4 * f)
+    for (let f = 0; f < 4; f++) dBits |= (view.getUint16(at + 48 + 2 * f, !bigEndian) >>> 12) << (4 * f)
     const d = halfTable()[dBits]! / 8
     for (let g = 0; g < 16; g++) {
-      const field = u16(bytes, at + 48 + 2 * (g >> 2), bigEndian)
+      const field = view.getUint16(at + 48 + 2 * (g >> 2), !bigEndian)
       scales[g] = d * (2 * ((field >>> (3 * (g & 3))) & 7) + 1)
     }
     for (let l = 0; l < 32; l++) {
-      const nibble = (bytes[at + 32 + (l >> 1)]! >>> (4 * (l & 1))) & 15
-      point(points, bytes[at + l]! | ((nibble & 7) << 8), (nibble & 8) === 0 ? 1 : -1, codes, 8 * l)
+      const nibble = (view.getUint8(at + 32 + (l >> 1)) >>> (4 * (l & 1))) & 15
+      point(points, view.getUint8(at + l) | ((nibble & 7) << 8), (nibble & 8) === 0 ? 1 : -1, codes, 8 * l)
     }
   },
 }

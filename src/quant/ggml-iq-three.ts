@@ -6,7 +6,7 @@
 // columns. value = (d·(2s + 1))·±number
 import { iqGrid } from './ggml-iq-grids.ts'
 import { SIGNS, signedPoint } from './ggml-iq-two.ts'
-import { f16, type PackedBlock, u32 } from './ggml-packed.ts'
+import { f16, type PackedBlock } from './ggml-packed.ts'
 
 export const IQ3_XXS: PackedBlock = {
   type: 'IQ3_XXS',
@@ -14,15 +14,15 @@ export const IQ3_XXS: PackedBlock = {
   bytes: 98,
   group: 32,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
+  unpack(view, at, { codes, scales }, bigEndian) {
     const { points } = iqGrid('IQ3_XXS')
-    const d = f16(bytes, at, bigEndian) / 4
+    const d = f16(view, at, bigEndian) / 4
     for (let g = 0; g < 8; g++) {
-      const field = u32(bytes, at + 66 + 4 * g, bigEndian)
+      const field = view.getUint32(at + 66 + 4 * g, !bigEndian)
       scales[g] = d * (2 * (field >>> 28) + 1)
       for (let l = 0; l < 8; l++) {
         const signs = SIGNS[(field >>> (7 * (l >> 1))) & 127]! >> (4 * (l & 1))
-        signedPoint(points, bytes[at + 2 + 8 * g + l]!, 4, signs, codes, 32 * g + 4 * l)
+        signedPoint(points, view.getUint8(at + 2 + 8 * g + l), 4, signs, codes, 32 * g + 4 * l)
       }
     }
   },
@@ -34,15 +34,15 @@ export const IQ3_S: PackedBlock = {
   bytes: 110,
   group: 32,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
+  unpack(view, at, { codes, scales }, bigEndian) {
     const { points } = iqGrid('IQ3_S')
-    const d = f16(bytes, at, bigEndian)
+    const d = f16(view, at, bigEndian)
     for (let g = 0; g < 8; g++) {
-      scales[g] = d * (2 * ((bytes[at + 106 + (g >> 1)]! >>> (4 * (g & 1))) & 15) + 1)
-      const ninth = bytes[at + 66 + g]!
+      scales[g] = d * (2 * ((view.getUint8(at + 106 + (g >> 1)) >>> (4 * (g & 1))) & 15) + 1)
+      const ninth = view.getUint8(at + 66 + g)
       for (let l = 0; l < 8; l++) {
-        const signs = bytes[at + 74 + 4 * g + (l >> 1)]! >> (4 * (l & 1))
-        const point = bytes[at + 2 + 8 * g + l]! | (((ninth >>> l) & 1) << 8)
+        const signs = view.getUint8(at + 74 + 4 * g + (l >> 1)) >> (4 * (l & 1))
+        const point = view.getUint8(at + 2 + 8 * g + l) | (((ninth >>> l) & 1) << 8)
         signedPoint(points, point, 4, signs, codes, 32 * g + 4 * l)
       }
     }

@@ -7,7 +7,7 @@
 // of s, a nibble for 16 columns.
 // A sign code of 7 bits has an eighth that makes the number of set bits even; bit i negates column i.
 import { iqGrid } from './ggml-iq-grids.ts'
-import { f16, type PackedBlock, u16, u32 } from './ggml-packed.ts'
+import { f16, type PackedBlock } from './ggml-packed.ts'
 
 /** All eight signs of a code of seven. */
 export const SIGNS = Uint8Array.from({ length: 128 }, (_, code) => {
@@ -37,12 +37,12 @@ export const IQ2_XXS: PackedBlock = {
   bytes: 66,
   group: 32,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
+  unpack(view, at, { codes, scales }, bigEndian) {
     const { points } = iqGrid('IQ2_XXS')
-    const d = f16(bytes, at, bigEndian) / 8
+    const d = f16(view, at, bigEndian) / 8
     for (let g = 0; g < 8; g++) {
-      const numbers = u32(bytes, at + 2 + 8 * g, bigEndian)
-      const rest = u32(bytes, at + 6 + 8 * g, bigEndian)
+      const numbers = view.getUint32(at + 2 + 8 * g, !bigEndian)
+      const rest = view.getUint32(at + 6 + 8 * g, !bigEndian)
       scales[g] = d * (2 * (rest >>> 28) + 1)
       for (let l = 0; l < 4; l++) {
         const signs = SIGNS[(rest >>> (7 * l)) & 127]!
@@ -58,11 +58,11 @@ export const IQ2_XS: PackedBlock = {
   bytes: 74,
   group: 16,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
+  unpack(view, at, { codes, scales }, bigEndian) {
     const { points } = iqGrid('IQ2_XS')
-    nibbleScales(bytes, at + 66, f16(bytes, at, bigEndian) / 8, scales)
+    nibbleScales(view, at + 66, f16(view, at, bigEndian) / 8, scales)
     for (let l = 0; l < 32; l++) {
-      const field = u16(bytes, at + 2 + 2 * l, bigEndian)
+      const field = view.getUint16(at + 2 + 2 * l, !bigEndian)
       signedPoint(points, field & 511, 8, SIGNS[field >>> 9]!, codes, 8 * l)
     }
   },
@@ -74,17 +74,17 @@ export const IQ2_S: PackedBlock = {
   bytes: 82,
   group: 16,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
+  unpack(view, at, { codes, scales }, bigEndian) {
     const { points } = iqGrid('IQ2_S')
-    nibbleScales(bytes, at + 74, f16(bytes, at, bigEndian) / 8, scales)
+    nibbleScales(view, at + 74, f16(view, at, bigEndian) / 8, scales)
     for (let l = 0; l < 32; l++) {
-      const high = (bytes[at + 66 + (l >> 2)]! >>> (2 * (l & 3))) & 3
-      signedPoint(points, bytes[at + 2 + l]! | (high << 8), 8, bytes[at + 34 + l]!, codes, 8 * l)
+      const high = (view.getUint8(at + 66 + (l >> 2)) >>> (2 * (l & 3))) & 3
+      signedPoint(points, view.getUint8(at + 2 + l) | (high << 8), 8, view.getUint8(at + 34 + l), codes, 8 * l)
     }
   },
 }
 
 /** 16 scales d·(2s + 1) from 8 bytes, low nibble first. */
-function nibbleScales(bytes: Uint8Array, at: number, d: number, scales: Float32Array): void {
-  for (let g = 0; g < 16; g++) scales[g] = d * (2 * ((bytes[at + (g >> 1)]! >>> (4 * (g & 1))) & 15) + 1)
+function nibbleScales(view: DataView, at: number, d: number, scales: Float32Array): void {
+  for (let g = 0; g < 16; g++) scales[g] = d * (2 * ((view.getUint8(at + (g >> 1)) >>> (4 * (g & 1))) & 15) + 1)
 }

@@ -4,16 +4,16 @@
 // byte i)], 128 bytes of nibbles: byte 32h + i holds columns 64h + i (low) and 64h + 32 + i (high), h = 0…3.
 // Sub-scale j < 4: low 6 bits of byte j; sub-minimum: low 6 bits of byte j + 4. For j ≥ 4: low 4 bits in the low (scale) or high (minimum)
 // nibble of byte j + 4, high 2 bits at the top of byte j - 4 (scale) or j (minimum).
-import { type BlockNumbers, f16, type PackedBlock } from './ggml-packed.ts'
+import { type BlockNumbers, f16, fourBytes, nibbles32, type PackedBlock } from './ggml-packed.ts'
 
-function subScales(bytes: Uint8Array, at: number, { scales, minima }: BlockNumbers, bigEndian: boolean): void {
-  const d = f16(bytes, at, bigEndian)
-  const dmin = f16(bytes, at + 2, bigEndian)
+function subScales(view: DataView, at: number, { scales, minima }: BlockNumbers, bigEndian: boolean): void {
+  const d = f16(view, at, bigEndian)
+  const dmin = f16(view, at + 2, bigEndian)
   const p = at + 4
   for (let j = 0; j < 4; j++) {
-    const a = bytes[p + j]!
-    const b = bytes[p + 4 + j]!
-    const c = bytes[p + 8 + j]!
+    const a = view.getUint8(p + j)
+    const b = view.getUint8(p + 4 + j)
+    const c = view.getUint8(p + 8 + j)
     scales[j] = d * (a & 63)
     minima[j] = -(dmin * (b & 63))
     scales[j + 4] = d * ((c & 15) | ((a >>> 6) << 4))
@@ -21,13 +21,8 @@ function subScales(bytes: Uint8Array, at: number, { scales, minima }: BlockNumbe
   }
 }
 
-function nibbles(bytes: Uint8Array, at: number, codes: Int8Array): void {
-  for (let h = 0; h < 4; h++)
-    for (let i = 0; i < 32; i++) {
-      const byte = bytes[at + 32 * h + i]!
-      codes[64 * h + i] = byte & 15
-      codes[64 * h + 32 + i] = byte >>> 4
-    }
+function nibbles(view: DataView, at: number, words: Int32Array): void {
+  for (let h = 0; h < 4; h++) nibbles32(view, at + 32 * h, words, 64 * h)
 }
 
 export const Q4_K: PackedBlock = {
@@ -36,9 +31,9 @@ export const Q4_K: PackedBlock = {
   bytes: 144,
   group: 32,
   minima: true,
-  unpack(bytes, at, out, bigEndian) {
-    subScales(bytes, at, out, bigEndian)
-    nibbles(bytes, at + 16, out.codes)
+  unpack(view, at, out, bigEndian) {
+    subScales(view, at, out, bigEndian)
+    nibbles(view, at + 16, out.words)
   },
 }
 
@@ -48,13 +43,13 @@ export const Q5_K: PackedBlock = {
   bytes: 176,
   group: 32,
   minima: true,
-  unpack(bytes, at, out, bigEndian) {
-    subScales(bytes, at, out, bigEndian)
-    const { codes } = out
-    nibbles(bytes, at + 48, codes)
-    for (let i = 0; i < 32; i++) {
-      const fifth = bytes[at + 16 + i]!
-      for (let k = 0; k < 8; k++) if (((fifth >>> k) & 1) === 1) codes[32 * k + i] = codes[32 * k + i]! + 16
+  unpack(view, at, out, bigEndian) {
+    subScales(view, at, out, bigEndian)
+    const { words } = out
+    nibbles(view, at + 48, words)
+    for (let i = 0; i < 8; i++) {
+      const fifths = fourBytes(view, at + 16 + 4 * i)
+      for (let k = 0; k < 8; k++) words[8 * k + i] = words[8 * k + i]! | (((fifths >>> k) & 0x01010101) << 4)
     }
   },
 }

@@ -14,9 +14,9 @@ export const Q1_0: PackedBlock = {
   bytes: 18,
   group: 128,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
-    scales[0] = f16(bytes, at, bigEndian)
-    for (let c = 0; c < 128; c++) codes[c] = (((bytes[at + 2 + (c >> 3)]! >>> (c & 7)) & 1) << 1) - 1
+  unpack(view, at, { codes, scales }, bigEndian) {
+    scales[0] = f16(view, at, bigEndian)
+    for (let c = 0; c < 128; c++) codes[c] = (((view.getUint8(at + 2 + (c >> 3)) >>> (c & 7)) & 1) << 1) - 1
   },
 }
 
@@ -26,9 +26,9 @@ export const Q2_0: PackedBlock = {
   bytes: 18,
   group: 64,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
-    scales[0] = f16(bytes, at, bigEndian)
-    for (let c = 0; c < 64; c++) codes[c] = ((bytes[at + 2 + (c >> 2)]! >>> (2 * (c & 3))) & 3) - 1
+  unpack(view, at, { codes, scales }, bigEndian) {
+    scales[0] = f16(view, at, bigEndian)
+    for (let c = 0; c < 64; c++) codes[c] = ((view.getUint8(at + 2 + (c >> 2)) >>> (2 * (c & 3))) & 3) - 1
   },
 }
 
@@ -38,11 +38,11 @@ export const TQ2_0: PackedBlock = {
   bytes: 66,
   group: 256,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
-    scales[0] = f16(bytes, at + 64, bigEndian)
+  unpack(view, at, { codes, scales }, bigEndian) {
+    scales[0] = f16(view, at + 64, bigEndian)
     for (let h = 0; h < 2; h++)
       for (let i = 0; i < 32; i++) {
-        const byte = bytes[at + 32 * h + i]!
+        const byte = view.getUint8(at + 32 * h + i)
         for (let k = 0; k < 4; k++) codes[128 * h + 32 * k + i] = ((byte >>> (2 * k)) & 3) - 1
       }
   },
@@ -54,17 +54,17 @@ export const TQ1_0: PackedBlock = {
   bytes: 54,
   group: 256,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
-    scales[0] = f16(bytes, at + 52, bigEndian)
-    digits(bytes, at, 32, 5, codes, 0)
-    digits(bytes, at + 32, 16, 5, codes, 160)
-    digits(bytes, at + 48, 4, 4, codes, 240)
+  unpack(view, at, { codes, scales }, bigEndian) {
+    scales[0] = f16(view, at + 52, bigEndian)
+    digits(view, at, 32, 5, codes, 0)
+    digits(view, at + 32, 16, 5, codes, 160)
+    digits(view, at + 48, 4, 4, codes, 240)
   },
 }
 
 /** `count` bytes of `each` digits: digit k of byte i is column first + count·k + i. */
-function digits(bytes: Uint8Array, at: number, count: number, each: number, codes: Int8Array, first: number): void {
+function digits(view: DataView, at: number, count: number, each: number, codes: Int8Array, first: number): void {
   for (let i = 0; i < count; i++)
-    for (let k = 0, rest = bytes[at + i]!; k < each; k++, rest = (rest * 3) & 255)
+    for (let k = 0, rest = view.getUint8(at + i); k < each; k++, rest = (rest * 3) & 255)
       codes[first + count * k + i] = ((rest * 3) >>> 8) - 1
 }

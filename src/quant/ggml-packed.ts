@@ -5,10 +5,14 @@
 import { halfTable } from './half.ts'
 import type { GgmlType } from './scheme.ts'
 
+const HOST_LITTLE_ENDIAN = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1
+
 /** Room for the numbers of one block. */
 export interface BlockNumbers {
   /** [columns] */
   readonly codes: Int8Array
+  /** The same codes, four at a time. */
+  readonly words: Int32Array
   /** [columns / group] */
   readonly scales: Float32Array
   /** [columns / group]; zeros for types without minima. */
@@ -24,13 +28,15 @@ export interface PackedBlock {
   readonly group: number
   readonly minima: boolean
   /** Takes the block at `at` apart. Fields of 16 and 32 bits are swapped in big-endian files. */
-  unpack(bytes: Uint8Array, at: number, out: BlockNumbers, bigEndian: boolean): void
+  unpack(view: DataView, at: number, out: BlockNumbers, bigEndian: boolean): void
 }
 
 export function blockNumbers(block: PackedBlock): BlockNumbers {
   const groups = block.columns / block.group
+  const codes = new Int8Array(block.columns)
   return {
-    codes: new Int8Array(block.columns),
+    codes,
+    words: new Int32Array(codes.buffer),
     scales: new Float32Array(groups),
     minima: new Float32Array(groups),
   }
@@ -44,35 +50,73 @@ export function decodePacked(
   out: Float32Array,
   bigEndian: boolean,
 ): void {
-  const { columns, group } = block
+  const { columns, group, minima } = block
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
   const numbers = blockNumbers(block)
-  const { codes, scales, minima } = numbers
-  for (let b = 0, o = 0; b < blocks; b++) {
-    block.unpack(bytes, b * block.bytes, numbers, bigEndian)
-    for (let c = 0, g = 0; c < columns; g++) {
-      const scale = scales[g]!
-      const minimum = minima[g]!
-      const end = c + group
-      // Adding 0 would turn a negative zero into a positive one.
-      if (block.minima) for (; c < end; c++) out[o++] = codes[c]! * scale + minimum
-      else for (; c < end; c++) out[o++] = codes[c]! * scale
+  for (let b = 0; b < blocks; b++) {
+    block.unpack(view, b * block.bytes, numbers, bigEndian)
+    if (minima) scaleAndShift(numbers, columns, group, out, b * columns)
+    else scale(numbers, columns, group, out, b * columns)
+  }
+}
+
+function scale({ codes, scales }: BlockNumbers, columns: number, group: number, out: Float32Array, to: number): void {
+  for (let c = 0, g = 0; c < columns; g++) {
+    const s = scales[g]!
+    for (const end = c + group; c < end; c += 4) {
+      out[to + c] = codes[c]! * s
+      out[to + c + 1] = codes[c + 1]! * s
+      out[to + c + 2] = codes[c + 2]! * s
+      out[to + c + 3] = codes[c + 3]! * s
     }
   }
 }
 
-/** Unsigned 16-bit field. */
-export function u16(bytes: Uint8Array, at: number, bigEndian: boolean): number {
-  return bigEndian ? (bytes[at]! << 8) | bytes[at + 1]! : bytes[at]! | (bytes[at + 1]! << 8)
-}
-
-/** Unsigned 32-bit field. */
-export function u32(bytes: Uint8Array, at: number, bigEndian: boolean): number {
-  const a = u16(bytes, at, bigEndian)
-  const b = u16(bytes, at + 2, bigEndian)
-  return (bigEndian ? (a << 16) | b : a | (b << 16)) >>> 0
+function scaleAndShift(
+  { codes, scales, minima }: BlockNumbers,
+  columns: number,
+  group: number,
+  out: Float32Array,
+  to: number,
+): void {
+  for (let c = 0, g = 0; c < columns; g++) {
+    const s = scales[g]!
+    const m = minima[g]!
+    for (const end = c + group; c < end; c += 4) {
+      out[to + c] = codes[c]! * s + m
+      out[to + c + 1] = codes[c + 1]! * s + m
+      out[to + c + 2] = codes[c + 2]! * s + m
+      out[to + c + 3] = codes[c + 3]! * s + m
+    }
+  }
 }
 
 /** float16 field. */
-export function f16(bytes: Uint8Array, at: number, bigEndian: boolean): number {
-  return halfTable()[u16(bytes, at, bigEndian)]!
+export function f16(view: DataView, at: number, bigEndian: boolean): number {
+  return halfTable()[view.getUint16(at, !bigEndian)]!
+}
+
+/** Four bytes at once, in the order of `words`: for operations that treat all bytes alike. */
+export function fourBytes(view: DataView, at: number): number {
+  return view.getUint32(at, HOST_LITTLE_ENDIAN)
+}
+
+/** 16 bytes of nibbles at `at`: the low ones become columns c … c+15, the high ones columns c+16 … c+31. */
+export function nibbles16(view: DataView, at: number, words: Int32Array, c: number): void {
+  const w = c >> 2
+  for (let i = 0; i < 4; i++) {
+    const four = fourBytes(view, at + 4 * i)
+    words[w + i] = four & 0x0f0f0f0f
+    words[w + i + 4] = (four >>> 4) & 0x0f0f0f0f
+  }
+}
+
+/** 32 bytes of nibbles at `at`: the low ones become columns c … c+31, the high ones columns c+32 … c+63. */
+export function nibbles32(view: DataView, at: number, words: Int32Array, c: number): void {
+  const w = c >> 2
+  for (let i = 0; i < 8; i++) {
+    const four = fourBytes(view, at + 4 * i)
+    words[w + i] = four & 0x0f0f0f0f
+    words[w + i + 8] = (four >>> 4) & 0x0f0f0f0f
+  }
 }

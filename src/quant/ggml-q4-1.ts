@@ -1,6 +1,6 @@
 // ggml Q4_1: 32 columns in 20 bytes, float16 scale d, float16 minimum m, then 16 bytes; byte j holds column j in its low and
 // column j+16 in its high nibble. value = d·q + m.
-import { f16, type PackedBlock } from './ggml-packed.ts'
+import { f16, nibbles16, type PackedBlock } from './ggml-packed.ts'
 
 export const Q4_1: PackedBlock = {
   type: 'Q4_1',
@@ -8,13 +8,9 @@ export const Q4_1: PackedBlock = {
   bytes: 20,
   group: 32,
   minima: true,
-  unpack(bytes, at, { codes, scales, minima }, bigEndian) {
-    scales[0] = f16(bytes, at, bigEndian)
-    minima[0] = f16(bytes, at + 2, bigEndian)
-    for (let j = 0; j < 16; j++) {
-      const byte = bytes[at + 4 + j]!
-      codes[j] = byte & 15
-      codes[j + 16] = byte >>> 4
-    }
+  unpack(view, at, { words, scales, minima }, bigEndian) {
+    scales[0] = f16(view, at, bigEndian)
+    minima[0] = f16(view, at + 2, bigEndian)
+    nibbles16(view, at + 4, words, 0)
   },
 }

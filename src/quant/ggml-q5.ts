@@ -1,16 +1,6 @@
 // ggml Q5_0 and Q5_1: 32 columns; float16 scale d (Q5_1: and float16 minimum m), a 32-bit field with the fifth bit of column c at
 // bit c, then 16 bytes of nibbles as in Q4_0. Q5_0: value = d·(q - 16). Q5_1: value = d·q + m.
-import { f16, type PackedBlock, u32 } from './ggml-packed.ts'
-
-/** The field of fifth bits at `at`, nibbles behind it. */
-function fiveBits(bytes: Uint8Array, at: number, codes: Int8Array, offset: number, bigEndian: boolean): void {
-  const fifth = u32(bytes, at, bigEndian)
-  for (let j = 0; j < 16; j++) {
-    const byte = bytes[at + 4 + j]!
-    codes[j] = ((byte & 15) | (((fifth >>> j) & 1) << 4)) - offset
-    codes[j + 16] = ((byte >>> 4) | (((fifth >>> (j + 16)) & 1) << 4)) - offset
-  }
-}
+import { f16, nibbles16, type PackedBlock } from './ggml-packed.ts'
 
 export const Q5_0: PackedBlock = {
   type: 'Q5_0',
@@ -18,9 +8,11 @@ export const Q5_0: PackedBlock = {
   bytes: 22,
   group: 32,
   minima: false,
-  unpack(bytes, at, { codes, scales }, bigEndian) {
-    scales[0] = f16(bytes, at, bigEndian)
-    fiveBits(bytes, at + 2, codes, 16, bigEndian)
+  unpack(view, at, { codes, words, scales }, bigEndian) {
+    scales[0] = f16(view, at, bigEndian)
+    const fifth = view.getUint32(at + 2, !bigEndian)
+    nibbles16(view, at + 6, words, 0)
+    for (let c = 0; c < 32; c++) codes[c] = codes[c]! + ((fifth >>> c) & 1) * 16 - 16
   },
 }
 
@@ -30,9 +22,11 @@ export const Q5_1: PackedBlock = {
   bytes: 24,
   group: 32,
   minima: true,
-  unpack(bytes, at, { codes, scales, minima }, bigEndian) {
-    scales[0] = f16(bytes, at, bigEndian)
-    minima[0] = f16(bytes, at + 2, bigEndian)
-    fiveBits(bytes, at + 4, codes, 0, bigEndian)
+  unpack(view, at, { codes, words, scales, minima }, bigEndian) {
+    scales[0] = f16(view, at, bigEndian)
+    minima[0] = f16(view, at + 2, bigEndian)
+    const fifth = view.getUint32(at + 4, !bigEndian)
+    nibbles16(view, at + 8, words, 0)
+    for (let c = 0; c < 32; c++) codes[c] = codes[c]! + ((fifth >>> c) & 1) * 16
   },
 }
