@@ -85,6 +85,29 @@ const FIXTURE = JSON.parse(readFileSync(join(import.meta.dirname, '../fixtures/g
   types: Record<GgmlType, { blocks: string; first: number[]; sha256: string }>
 }
 
+/** What an independent program makes of random blocks: test/reference/ggml_random.py. */
+const RANDOM = JSON.parse(readFileSync(join(import.meta.dirname, '../fixtures/ggml/random.json'), 'utf8')) as {
+  blocks: number
+  types: Partial<Record<GgmlType, { seed: number; halves: number[]; sha256: string }>>
+}
+
+function randomBlocks(type: GgmlType, seed: number, halves: number[]): Uint8Array {
+  const { bytes: size } = ggmlBlock(type)
+  const bytes = new Uint8Array(size * RANDOM.blocks)
+  let x = seed * 2654435761 + 1
+  for (let i = 0; i < bytes.length; i++) {
+    x = (Math.imul(x, 1664525) + 1013904223) >>> 0
+    bytes[i] = x >>> 24
+  }
+  // No infinite scale.
+  for (let p = 0; p < bytes.length; p += size) for (const at of halves) bytes[p + at] = bytes[p + at]! & 0xbf
+  return bytes
+}
+
+test('every type but Q1_0 and Q2_0 is compared with the independent program', () => {
+  expect(TYPES.filter((t) => RANDOM.types[t] === undefined)).toEqual(['Q1_0', 'Q2_0'])
+})
+
 test('every type of the files has a decoder, and only those two that exist in memory alone have none', () => {
   expect(Object.keys(FIXTURE.types).sort()).toEqual([...TYPES].sort())
   const ids = Array.from({ length: 43 }, (_, id) => id).filter((id) => ![4, 5, 31, 32, 33, 36, 37, 38].includes(id))
@@ -154,6 +177,31 @@ describe.each(TYPES)('%s', (type) => {
       ),
       { numRuns: 12 },
     )
+  })
+
+  const random = RANDOM.types[type] // absent: the other program does not know the type
+  if (random !== undefined)
+    test('blocks of random bytes have the values of an independent program', () => {
+      const bytes = randomBlocks(type, random.seed, random.halves)
+      const cols = ggmlBlock(type).columns * 4
+      const sha = (f: Float32Array) => createHash('sha256').update(new Uint8Array(f.buffer)).digest('hex')
+      expect(sha(decode(type, bytes, RANDOM.blocks / 4, cols))).toBe(random.sha256)
+      expect(sha(throughExactForm(type, bytes, RANDOM.blocks / 4, cols).out)).toBe(random.sha256)
+    })
+
+  test('bytes and memory may begin anywhere', () => {
+    const { blocks } = FIXTURE.types[type]
+    const bytes = new Uint8Array(Buffer.from(blocks, 'base64'))
+    const wanted = throughExactForm(type, bytes, 1, 256).form
+    for (let shift = 1; shift < 4; shift++) {
+      const stored = new Uint8Array(bytes.length + shift).subarray(shift)
+      stored.set(bytes)
+      const around = new Uint8Array(wanted.length + 8).fill(0xa5)
+      toExactForm(type, stored, 1, 256, around.subarray(shift, shift + wanted.length))
+      expect(Buffer.compare(around.subarray(shift, shift + wanted.length), wanted)).toBe(0)
+      expect(around.subarray(shift + wanted.length).every((b) => b === 0xa5)).toBe(true)
+      expect(around.subarray(0, shift).every((b) => b === 0xa5)).toBe(true)
+    }
   })
 
   test('short bytes, short memory and columns off the blocks are refused', () => {
