@@ -4,6 +4,8 @@
 //     if (isSluiceError(err, 'CHECKSUM_MISMATCH')) console.error(err.details.tensor)
 //   }
 
+import { printable } from './printable.ts'
+
 /** Every code an error of this package can carry, and what it means. Codes are stable between releases. */
 export const ERROR_CODES = {
   // files
@@ -82,18 +84,27 @@ export interface ErrorParts {
 const FAMILY = Symbol.for('sluice.error')
 
 function compose(p: ErrorParts): string {
-  let text = p.where === undefined ? p.what : `${p.what} (${p.where})`
+  const what = clean(p.what, MAX_PLACE)
+  let text = p.where === undefined ? what : `${what} (${clean(p.where, MAX_PLACE)})`
   if (p.expected !== undefined) text += `: expected ${show(p.expected)}, got ${show(p.got)}`
   else if (p.got !== undefined) text += `: got ${show(p.got)}`
   return p.remedy === undefined ? text : `${text}. ${p.remedy}`
 }
 
+/** Names may have 4096 characters and paths as many: a message stays readable. */
+const MAX_PLACE = 1000
+const MAX_VALUE = 200
+
 // Values from hostile files end up in messages: keep them short and printable.
 function show(value: unknown): string {
-  const text = typeof value === 'string' ? value : Array.isArray(value) ? `[${value.join(', ')}]` : String(value)
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is removed
-  const clean = text.replace(/[\u0000-\u001f\u007f-\u009f]/g, '�')
-  return clean.length > 200 ? `${clean.slice(0, 200)}…` : clean
+  return clean(
+    typeof value === 'string' ? value : Array.isArray(value) ? `[${value.join(', ')}]` : String(value),
+    MAX_VALUE,
+  )
+}
+
+function clean(text: string, most: number): string {
+  return printable(text.length > most ? `${text.slice(0, most)}…` : text)
 }
 
 /** Root of the family. `instanceof` also works across two installed copies of the package. */

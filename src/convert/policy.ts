@@ -1,10 +1,10 @@
 // Which tensor is stored how. Few bits go where they cost little: embeddings and head keep 8 bits or more, norms, biases and
-// routers stay as they are.
+// routers stay as they are. What is already stored as asked for is not rounded again.
 import { isDeepStrictEqual } from 'node:util'
 import { ConversionError } from '../base/errors.ts'
 import { refuseOpaque } from '../quant/codec.ts'
 import { EXACT_FORM } from '../quant/ggml-form.ts'
-import type { Encoding, PanelSchemeName } from '../quant/scheme.ts'
+import type { Encoding, PanelEncoding, PanelSchemeName } from '../quant/scheme.ts'
 
 export const QUANTIZATIONS = [
   'keep',
@@ -37,16 +37,30 @@ const BLOCK: Readonly<Record<PanelSchemeName, 32 | 64>> = {
 
 /**
  * Encoding of a weight under a quantization, before its exponent is known. `source` is how it is stored now. Throws
- * QUANT_UNSUPPORTED naming `tensor` when it is to be kept and no encoding of packages holds its numbers in fewer bits than float32.
+ * QUANT_UNSUPPORTED naming `tensor` for blocks without a decoder, and for blocks that are to be kept and whose numbers no encoding of
+ * packages but float32 holds.
  */
 export function encodingFor(quantization: Quantization, role: Role, source: Encoding, tensor?: string): Encoding {
   if (quantization === 'keep') return kept(source, tensor)
+  const now = exact(source, tensor)
   if (quantization in PLAIN) return { kind: 'plain', dtype: PLAIN[quantization as keyof typeof PLAIN] }
-  if (role === 'vector' || role === 'router') return exact(source, tensor)
-  const scheme = quantization as PanelSchemeName
-  const fewBits = scheme === 'int4' || scheme === 'int4m' || scheme === 'nf4'
-  const chosen: PanelSchemeName = fewBits && (role === 'embedding' || role === 'head') ? 'int8' : scheme
-  return { kind: 'panel', scheme: chosen, block: BLOCK[chosen], scale: 'f16', exponent: 0 }
+  if (role === 'vector' || role === 'router') return now
+  const asked = panel(quantization as PanelSchemeName)
+  // Codes in the blocks asked for are as good as they will get: another rounding could only lose.
+  if (sameBlocks(now, asked)) return now
+  const fewBits = asked.scheme === 'int4' || asked.scheme === 'int4m' || asked.scheme === 'nf4'
+  if (!fewBits || (role !== 'embedding' && role !== 'head')) return asked
+  const eightBits = panel('int8')
+  return sameBlocks(now, eightBits) ? now : eightBits
+}
+
+function panel(scheme: PanelSchemeName): PanelEncoding {
+  return { kind: 'panel', scheme, block: BLOCK[scheme], scale: 'f16', exponent: 0 }
+}
+
+/** Equal but for the exponent, which is a tensor's own. */
+function sameBlocks(a: Encoding, b: PanelEncoding): boolean {
+  return a.kind === 'panel' && isDeepStrictEqual({ ...a, exponent: 0 }, b)
 }
 
 /** Exact, and refused where that would take several times the bytes. */
@@ -70,7 +84,8 @@ function exact(source: Encoding, tensor?: string): Encoding {
   return refuseOpaque(source.type, tensor)
 }
 
-/** True when the numbers of `source` are those of `target` laid out anew: nothing is rounded. */
+/** True when the numbers of `source` are those of `target` with their bytes in another order or laid out anew: nothing is rounded. */
 export function isRelayout(source: Encoding, target: Encoding): boolean {
+  if (source.kind === 'plain') return target.kind === 'plain' && target.dtype === source.dtype
   return source.kind === 'ggml' && isDeepStrictEqual(EXACT_FORM[source.type], target)
 }

@@ -20,5 +20,7 @@ export function resolveArchitecture(reader: ModelReader): ArchOutput {
     checkTensors(graph, tensors)
     return { graph, names: new Map(graph.weights.map((w) => [w.name, w.name])), ignored: new Set(), warnings }
   }
-  return buildArchitecture({ config: reader.config, format: reader.format, tensors })
+  const arch = buildArchitecture({ config: reader.config, format: reader.format, tensors })
+  checkTensors(arch.graph, tensors, arch)
+  return arch
 }

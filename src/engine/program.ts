@@ -120,6 +120,9 @@ function withRoute(a: Access, tokens: TokenSet): Access {
   return route === undefined ? a : { ...a, route }
 }
 
+/** Steps that write without a barrier between them. Layers have under ten; a graph of 50,000 would be compared pair by pair. */
+const MAX_UNORDERED = 256
+
 /**
  * Which steps need a barrier: those that touch a buffer (or memory shared with one) that was written since the last barrier, or
  * write one that was read. `overlaps` tells whether two buffers share memory.
@@ -139,6 +142,7 @@ export function placeBarriers(
   return steps.map((step, i) => {
     const a = access(step)
     const conflict =
+      writes.length > MAX_UNORDERED ||
       (quantize[i]! > 0 && quantizedInUse) ||
       hits(a.reads, writes) ||
       hits(a.writes, writes) ||

@@ -156,11 +156,16 @@ function parseTargets(value: JsonValue, where: string): LoraConfig['targets'] {
   )
 }
 
+/** Each is tried on each module until one matches. Real files have a handful; one for every module of a large model is thousands. */
+const MAX_PATTERNS = 10_000
+
 function parsePattern(value: JsonValue | undefined, where: string, whole: boolean): Map<string, number> {
   const map = new Map<string, number>()
   if (value === undefined || value === null) return map
   if (!isJsonObject(value)) invalid(where, 'patterns are not an object', 'pattern → number', value)
-  for (const [pattern, n] of Object.entries(value)) {
+  const patterns = Object.entries(value)
+  if (patterns.length > MAX_PATTERNS) invalid(where, 'too many patterns', `≤ ${MAX_PATTERNS}`, patterns.length)
+  for (const [pattern, n] of patterns) {
     if (typeof n !== 'number' || (whole && !(Number.isInteger(n) && n > 0)))
       invalid(`${where}: ${pattern}`, 'pattern has no usable number', whole ? 'a positive whole number' : 'a number', n)
     map.set(pattern, n)
@@ -178,9 +183,21 @@ export function scaleOf(config: LoraConfig, module: string): { rank: number; sca
 /** PEFT's get_pattern_key: the first key that matches the end of the module name at a dot. */
 function lookup(patterns: ReadonlyMap<string, number>, module: string): number | undefined {
   for (const [key, n] of patterns) {
+    if (/^[\w.]+$/.test(key)) {
+      if (endsWithName(module, key)) return n
+      continue
+    }
     if (matchesPattern(key.startsWith('^') ? `${key.slice(1)}` : `(?:.*\\.)?(?:${key})`, module)) return n
   }
   return undefined
+}
+
+/** What `(.*\.)?(name)` matches for a name of letters and dots, which stand for any character: nearly all patterns, a thousand times sooner. */
+function endsWithName(module: string, name: string): boolean {
+  const from = module.length - name.length
+  if (from < 0 || (from > 0 && module[from - 1] !== '.')) return false
+  for (let i = 0; i < name.length; i++) if (name[i] !== '.' && name[i] !== module[from + i]) return false
+  return true
 }
 
 /** Whether the configuration targets a linear module of the base. `head` is the output head's module, which all-linear leaves out. */

@@ -1,17 +1,22 @@
 // Reads a PEFT adapter and matches it with a model. Zero matches is an error; partial matches too, unless allowed.
-import { readFile, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { ModelFormatError, SourceError } from '../base/errors.ts'
+import { isSluiceError, ModelFormatError, SourceError } from '../base/errors.ts'
 import { parseJsonObject } from '../base/json.ts'
 import type { ModelReader } from '../format/reader.ts'
 import { openSafetensors } from '../format/safetensors/read.ts'
 import type { Graph } from '../graph/graph.ts'
+import { openFile } from '../source/openFile.ts'
+import { resolveInside } from '../source/paths.ts'
 import type { LoraPair, MatchReport } from './adapter.ts'
 import { parseLoraConfig } from './config.ts'
 import { groupTensors, matchAdapter } from './match.ts'
 
 /** adapter_config.json of real adapters is about 1 KB. */
 const MAX_CONFIG_BYTES = 1024 * 1024
+
+const CONFIG_FILE = 'adapter_config.json'
+const WEIGHTS_FILE = 'adapter_model.safetensors'
 
 export interface AdapterOptions {
   /** Accept modules that match nothing, and targeted modules without tensors. */
@@ -28,8 +33,8 @@ export interface LoadedAdapter {
 
 /** Throws ADAPTER_INVALID, ADAPTER_UNSUPPORTED, ADAPTER_NO_MATCH, ADAPTER_PARTIAL, and what opening safetensors throws. */
 export async function loadAdapter(path: string, graph: Graph, options: AdapterOptions = {}): Promise<LoadedAdapter> {
-  const config = parseLoraConfig(await readConfig(path), join(path, 'adapter_config.json'))
-  const weights = join(path, 'adapter_model.safetensors')
+  const config = parseLoraConfig(await readConfig(path), join(path, CONFIG_FILE))
+  const weights = join(path, WEIGHTS_FILE)
   const reader = await openWeights(path, weights)
   try {
     const { pairs, report } = matchAdapter(groupTensors(reader.tensors.values(), weights), config, graph, weights)
@@ -41,25 +46,32 @@ export async function loadAdapter(path: string, graph: Graph, options: AdapterOp
   }
 }
 
+/** Through the same door as model files: a pipe, a device or a link out of the folder is refused, not read. */
 async function readConfig(path: string) {
-  const file = join(path, 'adapter_config.json')
+  const file = join(path, CONFIG_FILE)
+  const weights = await stat(join(path, WEIGHTS_FILE)).catch(() => undefined)
+  // A hub cache has links to blobs in another folder: allowed where the weights really lie.
+  const real = await resolveInside(path, CONFIG_FILE, weights?.isFile() ? { index: WEIGHTS_FILE } : {}).catch(missing)
+  const source = await openFile(real, { mode: 'pread' })
   try {
-    const { size } = await stat(file)
-    if (size > MAX_CONFIG_BYTES)
+    if (source.size > MAX_CONFIG_BYTES)
       throw new ModelFormatError('FORMAT_LIMIT', {
         what: 'adapter configuration is too large',
         where: file,
         expected: `≤ ${MAX_CONFIG_BYTES}`,
-        got: size,
+        got: source.size,
       })
-    return parseJsonObject(await readFile(file), { where: file, maxBytes: MAX_CONFIG_BYTES })
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code
-    if (code !== 'ENOENT' && code !== 'ENOTDIR' && code !== 'EACCES' && code !== 'EISDIR') throw cause
+    return parseJsonObject(await source.read(0, source.size), { where: file, maxBytes: MAX_CONFIG_BYTES })
+  } finally {
+    await source.close()
+  }
+
+  function missing(cause: unknown): never {
+    if (!isSluiceError(cause, 'SOURCE_IO')) throw cause
     throw new SourceError('SOURCE_IO', {
       what: 'adapter cannot be read',
       where: file,
-      got: code,
+      got: cause.message,
       remedy: 'Give the folder that holds adapter_config.json and adapter_model.safetensors.',
       cause,
     })

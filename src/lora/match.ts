@@ -4,6 +4,7 @@ import type { TensorEntry } from '../format/reader.ts'
 import type { Graph } from '../graph/graph.ts'
 import type { LoraPair, MatchReport } from './adapter.ts'
 import { isTargeted, type LoraConfig, scaleOf } from './config.ts'
+import { startMatching } from './pattern.ts'
 
 /** Prefixes that PEFT and its relatives put before a module's own name. */
 const PREFIXES = ['base_model.model.', 'base_model.', 'module.', '']
@@ -66,6 +67,7 @@ export function matchAdapter(
   graph: Graph,
   where: string,
 ): { pairs: LoraPair[]; report: MatchReport } {
+  startMatching()
   const { modules, head } = linearModules(graph)
   const prefix = bestPrefix([...groups.keys()], modules)
   const pairs: LoraPair[] = []

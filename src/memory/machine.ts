@@ -128,3 +128,13 @@ export function cpuCount(read: ReadText = readText, parallelism: number = availa
   const quota = readCpuQuota(read)
   return Math.max(1, Math.min(allowed, quota === undefined ? allowed : Math.floor(quota)))
 }
+
+/**
+ * Address space this process may still map (ulimit -v), in bytes; Infinity where there is no limit or it cannot be told. V8 ends the whole
+ * process when it cannot map what a new thread needs, so this has to be known before.
+ */
+export function addressSpaceLeft(read: ReadText = readText): number {
+  const limit = addressSpaceLimit(read('/proc/self/limits'))
+  const used = procBytes(read('/proc/self/status'), 'VmSize')
+  return limit === undefined || used === undefined ? Number.POSITIVE_INFINITY : Math.max(0, limit - used)
+}

@@ -15,9 +15,20 @@ const BOUNCE_BYTES = 256 * 1024
 // Memory aligned to a page, which only WebAssembly promises. As many as reads ever were in flight at once in this thread.
 const idleBounces: Uint8Array[] = []
 
-function takeBounce(): Uint8Array {
+/** V8 reserves gigabytes of address space for any such memory: under a limit (ulimit -v) it is refused, and with it direct I/O. */
+function takeBounce(path: string): Uint8Array {
   const pages = BOUNCE_BYTES / 65536
-  return idleBounces.pop() ?? new Uint8Array(new WebAssembly.Memory({ initial: pages, maximum: pages }).buffer)
+  try {
+    return idleBounces.pop() ?? new Uint8Array(new WebAssembly.Memory({ initial: pages, maximum: pages }).buffer)
+  } catch (cause) {
+    throw new SourceError('SOURCE_MODE', {
+      what: 'direct I/O needs address space that the system refuses',
+      where: path,
+      remedy: "Raise the limit (ulimit -v), or use mode 'pread'.",
+      details: { path, mode: 'direct' },
+      cause,
+    })
+  }
 }
 
 // Buffers whose address turned out not to be aligned: the address is nothing JavaScript can ask for, so the first read finds out.
@@ -39,7 +50,7 @@ function* steps(file: OpenFile, offset: number, out: Uint8Array): Steps {
         else pos += got
         continue
       }
-      bounce ??= takeBounce()
+      bounce ??= takeBounce(file.path)
       const start = roundDown(pos, DIRECT_ALIGNMENT)
       // Where the middle can go straight, only the odd block at its edge is bounced. The last block of a file comes short.
       const length = congruent ? DIRECT_ALIGNMENT : Math.min(BOUNCE_BYTES, roundUp(end, DIRECT_ALIGNMENT) - start)

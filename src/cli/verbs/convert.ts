@@ -3,9 +3,11 @@ import { type Command, Option } from 'commander'
 import { type Model, open } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { isSluiceError, notImplemented } from '../../base/errors.ts'
+import { printable } from '../../base/printable.ts'
 import { type ConversionReport, convertToWia } from '../../convert/convert.ts'
 import { QUANTIZATIONS, type Quantization } from '../../convert/policy.ts'
 import type { PackagedAdapter } from '../../format/reader.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { bytes, jsonOption, repeat } from '../options.ts'
 import { showProgress } from '../progress.ts'
 import { encodingName } from './inspect.ts'
@@ -25,11 +27,11 @@ interface ConvertFlags {
 
 async function convert(path: string, flags: ConvertFlags): Promise<void> {
   if (flags.to !== 'wia') notImplemented(`writing ${flags.to}`)
-  const abort = new AbortController()
-  process.once('SIGINT', () => abort.abort(new Error('SIGINT')))
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   const started = performance.now()
-  const model = await open(path)
+  // Every byte is read once and never again: neither a mapping nor the page cache should keep it.
+  const model = await open(path, { ioMode: 'pread', dropBehind: true })
   try {
     const arch = flags.tensorsOnly ? undefined : model.architecture()
     const report = await convertToWia(model.reader, arch, flags.output, {
@@ -41,7 +43,7 @@ async function convert(path: string, flags: ConvertFlags): Promise<void> {
         ...(flags.license === undefined ? {} : { license: flags.license }),
       },
       adapters: await packed(model, flags.adapter ?? []),
-      signal: abort.signal,
+      signal,
     })
     hide()
     print(report, (performance.now() - started) / 1000, flags.json === true)
@@ -84,13 +86,15 @@ function print(r: ConversionReport, seconds: number, json: boolean): void {
   const rounded = r.tensors.filter((t) => t.error !== undefined)
   for (const t of rounded)
     console.log(
-      `  ${t.name.padEnd(56)} ${encodingName(t.encoding).padEnd(22)} RMSE ${t.error!.rmse.toExponential(2)}  relative ${(100 * t.error!.relativeRmse).toFixed(2)} %`,
+      `  ${printable(t.name).padEnd(56)} ${encodingName(t.encoding).padEnd(22)} RMSE ${t.error!.rmse.toExponential(2)}  relative ${(100 * t.error!.relativeRmse).toFixed(2)} %`,
     )
   console.log(
     `${r.output}: ${r.parameters.toLocaleString('en')} parameters, ${formatBytes(r.bytesIn)} → ${formatBytes(r.bytesOut)} in ${seconds.toFixed(1)} s`,
   )
   if (r.worst?.error !== undefined)
-    console.log(`largest error: ${r.worst.name}, relative RMSE ${(100 * r.worst.error.relativeRmse).toFixed(2)} %`)
+    console.log(
+      `largest error: ${printable(r.worst.name)}, relative RMSE ${(100 * r.worst.error.relativeRmse).toFixed(2)} %`,
+    )
   else console.log('every number is kept as it was')
 }
 

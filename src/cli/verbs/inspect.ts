@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { open } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
+import { printable } from '../../base/printable.ts'
 import type { Encoding } from '../../quant/scheme.ts'
 import { jsonOption } from '../options.ts'
 
@@ -59,14 +60,16 @@ async function inspect(path: string, options: { json?: boolean; tensors?: boolea
     console.log(`${path}`)
     console.log(`  format        ${reader.format}, identity ${reader.identity.slice(0, 16)}…`)
     for (const [k, v] of Object.entries(reader.metadata))
-      if (typeof v === 'string' && v.length > 0 && v.length < 100) console.log(`  ${k.padEnd(13)} ${v}`)
-    console.log(`  architecture  ${architecture.text}`)
+      if (typeof v === 'string' && v.length > 0 && v.length < 100)
+        console.log(`  ${printable(k).padEnd(13)} ${printable(v)}`)
+    console.log(`  architecture  ${printable(architecture.text)}`)
     console.log(
       `  parameters    ${parameters.toLocaleString('en')} in ${entries.length} tensors, ${formatBytes(bytes)} in ${reader.sources.length} files`,
     )
     for (const [name, e] of encodings)
       console.log(`                ${name}: ${e.tensors} tensors, ${formatBytes(e.bytes)}`)
-    if (reader.adapters.length > 0) console.log(`  adapters      ${reader.adapters.map((a) => a.name).join(', ')}`)
+    if (reader.adapters.length > 0)
+      console.log(`  adapters      ${reader.adapters.map((a) => printable(a.name)).join(', ')}`)
     console.log(
       `  tokenizer     ${reader.tokenizerFiles.size > 0 ? [...reader.tokenizerFiles.keys()].join(', ') : 'none beside the weights'}`,
     )
@@ -74,7 +77,7 @@ async function inspect(path: string, options: { json?: boolean; tensors?: boolea
     if (options.tensors)
       for (const t of entries)
         console.log(
-          `  ${t.name}  [${t.shape.join(', ')}]  ${encodingName(t.encoding)}${t.aliasOf ? `  = ${t.aliasOf}` : ''}`,
+          `  ${printable(t.name)}  [${t.shape.join(', ')}]  ${encodingName(t.encoding)}${t.aliasOf ? `  = ${printable(t.aliasOf)}` : ''}`,
         )
   } finally {
     await model.close()

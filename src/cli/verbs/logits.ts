@@ -3,6 +3,7 @@ import type { Command } from 'commander'
 import { open } from '../../api/model.ts'
 import { InferenceError, ValidationError } from '../../base/errors.ts'
 import { npyHeader } from '../../tensor/npy.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { attachAdapters, type EngineFlags, engineOptions } from '../engine-options.ts'
 import {
   allowPartialOption,
@@ -32,6 +33,7 @@ interface LogitsFlags extends EngineFlags {
 async function logits(path: string, flags: LogitsFlags): Promise<void> {
   if ((flags.prompt === undefined) === (flags.ids === undefined))
     throw new ValidationError('USAGE', { what: 'give --prompt or --ids, one of the two' })
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   const model = await open(path, { verify: flags.verify })
   try {
@@ -52,6 +54,7 @@ async function logits(path: string, flags: LogitsFlags): Promise<void> {
         out.write(npyHeader('float32', [ids.length, engine.vocabulary]))
         await sequence.forward(ids, {
           logits: 'all',
+          signal,
           onLogits: (rows) => out.write(new Uint8Array(rows.buffer, rows.byteOffset, rows.byteLength)),
         })
         out.commit()

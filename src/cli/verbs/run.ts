@@ -4,6 +4,7 @@ import { open } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
 import type { SamplingOptions } from '../../sample/options.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { attachAdapters, type EngineFlags, engineOptions } from '../engine-options.ts'
 import {
   allowPartialOption,
@@ -48,15 +49,16 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
       what: 'give a prompt or --ids, one of the two',
       remedy: 'Example: sluice run model.gguf "Once upon a time"',
     })
-  const abort = new AbortController()
-  process.once('SIGINT', () => abort.abort(new Error('SIGINT')))
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json || flags.quiet ? 'none' : 'auto')
   const started = performance.now()
   const model = await open(path, { verify: flags.verify })
   try {
     const openMs = performance.now() - started
     const adapters = await attachAdapters(model, flags)
-    await model.tokenizer() // before the budget is divided: its memory counts
+    // Before the budget is divided: the tokenizer's memory counts, and the renderer of chat templates is gone by then.
+    await model.tokenizer()
+    const given = flags.ids === undefined ? { prompt: await promptOf(model, prompt!, flags) } : { ids: flags.ids }
     const engine = await model.engine({ ...engineOptions(flags), adapters })
     try {
       const text: string[] = []
@@ -64,12 +66,12 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
       let usage = { promptTokens: 0, completionTokens: 0, prefillMs: 0, decodeMs: 0, tokensPerSecond: 0 }
       let finishReason = ''
       const request = {
-        ...(flags.ids === undefined ? { prompt: await promptOf(model, prompt!, flags) } : { ids: flags.ids }),
+        ...given,
         ...(flags.chat ? { addSpecial: false } : {}),
         maxTokens: flags.maxTokens ?? engine.contextLength,
         ...(flags.stop === undefined ? {} : { stop: flags.stop }),
         sampling: samplingOf(flags),
-        signal: abort.signal,
+        signal,
       }
       for await (const event of model.generate(engine, request)) {
         if (event.type === 'token') {

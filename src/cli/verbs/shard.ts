@@ -4,6 +4,7 @@ import { open } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
 import { convertToWia } from '../../convert/convert.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { bytes, jsonOption } from '../options.ts'
 import { showProgress } from '../progress.ts'
 
@@ -14,8 +15,9 @@ interface ShardFlags {
 }
 
 async function shard(path: string, flags: ShardFlags): Promise<void> {
+  const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
-  const model = await open(path)
+  const model = await open(path, { ioMode: 'pread', dropBehind: true })
   try {
     if (model.reader.format !== 'wia')
       throw new ValidationError('REQUEST_INVALID', {
@@ -29,6 +31,7 @@ async function shard(path: string, flags: ShardFlags): Promise<void> {
     await convertToWia(model.reader, arch, flags.output ?? path, {
       maxShardBytes: flags.maxShardSize,
       force: flags.output === undefined,
+      signal,
     })
   } finally {
     hide()

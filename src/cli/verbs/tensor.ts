@@ -1,9 +1,11 @@
 // sluice tensor: one tensor, or some of its rows, out of a checkpoint of any size.
+import { setImmediate } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { Option } from 'commander'
 import { open } from '../../api/model.ts'
-import { ValidationError } from '../../base/errors.ts'
+import { throwIfAborted, ValidationError } from '../../base/errors.ts'
 import { npyHeader } from '../../tensor/npy.ts'
+import { cancelOnSignals } from '../cancel.ts'
 import { ioModeOption, verifyOption } from '../options.ts'
 import { Output } from '../output.ts'
 import { encodingName } from './inspect.ts'
@@ -30,6 +32,7 @@ export function parseRows(text: string | undefined, rows: number): [number, numb
 }
 
 async function tensor(path: string, name: string, options: TensorOptions): Promise<void> {
+  const signal = cancelOnSignals()
   const model = await open(path, { ioMode: options.ioMode, verify: options.verify })
   try {
     const lazy = model.tensor(name)
@@ -49,6 +52,8 @@ async function tensor(path: string, name: string, options: TensorOptions): Promi
       // A few MiB of values at a time: the tensor may be larger than memory.
       const step = Math.max(1, Math.floor((4 * 1024 * 1024) / Math.max(1, entry.cols * 4)))
       for (let r = from; r < to; r += step) {
+        await setImmediate() // reads of a mapping never wait: a signal is seen here
+        throwIfAborted(signal)
         const values = await lazy.rows(r, Math.min(to, r + step))
         if (options.as !== 'json') out.write(new Uint8Array(values.buffer, values.byteOffset, values.byteLength))
         else {

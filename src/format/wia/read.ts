@@ -56,7 +56,7 @@ export async function openWia(path: string, options: OpenWiaOptions = {}): Promi
   const verify = options.verify ?? 'lazy'
   const where = join(folder.root, fmt.MANIFEST_FILE)
   const raw = await folder.readAll(fmt.MANIFEST_FILE, MAX_JSON_BYTES)
-  const { head, records, ordered } = readIndex(parseJsonObject(raw, { where }), where, folder.root)
+  const { head, records, ordered } = readIndex(raw, where, folder.root)
   const table = head.pages === undefined ? undefined : new PageTableFile(folder, head.pages)
   await checkFiles(folder, head)
   const architecture = await readJson(folder, head, fmt.ARCHITECTURE_FILE, verify)
@@ -89,7 +89,9 @@ export async function openWia(path: string, options: OpenWiaOptions = {}): Promi
     metadata: head.metadata,
     ...(architecture === undefined ? {} : { architecture }),
     tokenizerFiles: tokenizerFiles(head, readFile),
-    adapters: adapters(folder, head),
+    adapters: adapters(folder, head, readFile),
+    remarks: remarksOf(head),
+    sideFiles: sideFiles(head, readFile),
     bytesRead: raw.byteLength + (size(head, fmt.ARCHITECTURE_FILE) ?? 0) + (size(head, fmt.CONFIG_FILE) ?? 0),
     // Canonical form costs as much as opening does, and most callers never ask.
     get identity(): string {
@@ -217,7 +219,7 @@ function entries(
   for (const [name, offset] of inline) {
     const r = records.get(name)!
     const range = { source: shards, offset, length: r.length, rowStart: 0, rows: r.rows }
-    map.set(name, tensorEntry(r, r.length === 0 ? [] : [range], undefined, hashed))
+    map.set(name, { ...tensorEntry(r, r.length === 0 ? [] : [range], undefined, hashed), inline: true })
   }
   for (const r of records.values())
     if (r.alias !== undefined) map.set(r.name, { ...map.get(r.alias)!, name: r.name, aliasOf: r.alias })
@@ -231,11 +233,36 @@ function tokenizerFiles(head: ManifestHead, read: (file: string) => Promise<Uint
   return files
 }
 
-function adapters(folder: PackageFolder, head: ManifestHead): PackagedAdapter[] {
-  const names = new Set<string>()
-  for (const path of head.files.keys()) {
-    const m = /^adapters\/([^/]+)\/./.exec(path)
-    if (m !== null) names.add(m[1]!)
+function remarksOf({ extensionsUsed, extensions, quantization }: ManifestHead): NonNullable<ModelReader['remarks']> {
+  return {
+    extensions: { used: extensionsUsed, ...(extensions === undefined ? {} : { data: extensions }) },
+    ...(quantization === undefined ? {} : { quantization }),
   }
-  return [...names].sort().map((name) => ({ name, path: join(folder.root, 'adapters', name) }))
+}
+
+function sideFiles(head: ManifestHead, read: (file: string) => Promise<Uint8Array>) {
+  const files = new Map<string, () => Promise<Uint8Array>>()
+  for (const path of head.files.keys())
+    if (path !== fmt.ARCHITECTURE_FILE && path !== fmt.CONFIG_FILE && !path.startsWith('tokenizer/'))
+      files.set(path, () => read(path))
+  return files
+}
+
+function adapters(
+  folder: PackageFolder,
+  head: ManifestHead,
+  readFile: (file: string) => Promise<Uint8Array>,
+): PackagedAdapter[] {
+  const files = new Map<string, string[]>()
+  for (const path of head.files.keys()) {
+    const name = /^adapters\/([^/]+)\/./.exec(path)?.[1]
+    if (name !== undefined) files.set(name, [...(files.get(name) ?? []), path])
+  }
+  return [...files.keys()].sort().map((name) => ({
+    name,
+    path: join(folder.root, 'adapters', name),
+    async check() {
+      for (const file of files.get(name)!) await readFile(file)
+    },
+  }))
 }
