@@ -218,6 +218,7 @@ export async function createEngine(
       },
       vector: (name) => residents.vectors.get(name)!,
     })
+    const ropes = await loadRopes(plan, weights) // before the threads: what fails after they started would leave them running
     const pool = await Threads.start(threads, {
       pages: pager.shared,
       memories: arenas.arenas.map((a) => a.memory),
@@ -236,7 +237,7 @@ export async function createEngine(
       precision,
       kernels: kernels.set,
       context: sizing.context,
-      ropes: await loadRopes(plan, weights),
+      ropes,
     })
   } catch (err) {
     await pager.close()
