@@ -4,6 +4,7 @@ import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
 import type { Engine, EngineReport } from '../../engine/engine.ts'
+import type { DraftCount } from '../../generate/decoder.ts'
 import type { Usage } from '../../generate/generate.ts'
 import type { GenerateRequest } from '../../generate/request.ts'
 import type { SamplingOptions } from '../../sample/options.ts'
@@ -42,6 +43,7 @@ interface RunFlags extends EngineFlags {
   frequencyPenalty?: number
   seed?: number
   stop?: string[]
+  draftK?: number
   chat?: boolean
   quiet?: boolean
 }
@@ -122,7 +124,13 @@ function facts({ text, ids, usage, finishReason }: Result, report: EngineReport,
       residentWeightBytes: report.pager.pinnedBytes,
       streamedBytes: report.pager.bytesRead,
     },
+    ...(usage.draft === undefined ? {} : { draft: { ...usage.draft, acceptedRatio: ratio(usage.draft) } }),
   }
+}
+
+/** Share of the guessed tokens that the model then chose itself. */
+function ratio({ drafted, accepted }: DraftCount): number {
+  return drafted === 0 ? 0 : accepted / drafted
 }
 
 function summary({ usage }: Result, { pager, ...report }: EngineReport): string {
@@ -131,8 +139,12 @@ function summary({ usage }: Result, { pager, ...report }: EngineReport): string 
     streamed === 0
       ? `all ${formatBytes(pager.pinnedBytes)} of weights resident`
       : `${formatBytes(pager.pinnedBytes)} of weights pinned, ${formatBytes(streamed)} streamed a pass`
+  const draft =
+    usage.draft === undefined
+      ? ''
+      : `, ${Math.round(100 * ratio(usage.draft))} % of ${usage.draft.drafted} guesses right`
   return (
-    `sluice: ${usage.promptTokens} + ${usage.completionTokens} tokens, ${usage.tokensPerSecond.toFixed(1)} tokens/s; ` +
+    `sluice: ${usage.promptTokens} + ${usage.completionTokens} tokens, ${usage.tokensPerSecond.toFixed(1)} tokens/s${draft}; ` +
     `memory ${formatBytes(report.peakBytes)} of ${formatBytes(report.budgetBytes)}, ${weights}; ` +
     `${report.kernels}, ${report.precision}, ${pager.ioMode}`
   )
@@ -144,6 +156,7 @@ async function requestOf(model: Model, prompt: string | undefined, flags: RunFla
     ...(flags.chat ? { addSpecial: false } : {}),
     ...(flags.maxTokens === undefined ? {} : { maxTokens: flags.maxTokens }),
     ...(flags.stop === undefined ? {} : { stop: flags.stop }),
+    ...(flags.draftK === undefined ? {} : { draftK: flags.draftK }),
     sampling: samplingOf(flags),
   }
 }
@@ -190,6 +203,7 @@ export function register(program: Command): void {
     .option('--frequency-penalty <f>', 'subtract for every time a token is already there', number)
     .option('--seed <n>', 'same seed, same text', count)
     .option('--stop <text>', 'stop before this text; repeat for several', repeat)
+    .option('--draft-k <n>', 'guess up to n tokens ahead from the text itself: same text, fewer passes', count)
     .option('-q, --quiet', 'no progress, no statistics')
   withOptions(
     command,
