@@ -49,11 +49,11 @@ let sha
 
 /** The smallest budget, from the refusal of one that is too small. */
 function least(threads) {
-  const flags = ['--memory', '1', '--threads', threads, '--precision', o.precision]
+  const flags = ['--memory', '1', '--threads', threads, '--precision', o.precision, '--json']
   const { stderr } = spawnSync(process.execPath, [CLI, 'plan', o.model, ...flags], { encoding: 'utf8' })
-  const found = /≥ (\d+) bytes/.exec(stderr)
-  if (found === null) throw new Error(`no smallest budget in: ${stderr}`)
-  return Number(found[1])
+  const found = JSON.parse(stderr).error.details.requiredBytes
+  if (!Number.isSafeInteger(found)) throw new Error(`no smallest budget in: ${stderr}`)
+  return found
 }
 
 /** One run of the command line; `facts` of its JSON. */

@@ -1,6 +1,6 @@
 // src → dist, from scratch: a file that was deleted in src must not live on in dist.
 import { execFileSync } from 'node:child_process'
-import { rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
 const root = resolve(import.meta.dirname, '..')
@@ -9,4 +9,6 @@ execFileSync(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '
   cwd: root,
   stdio: 'inherit',
 })
+// npm does this where it installs a package; a clone runs the file itself.
+chmodSync(join(root, 'dist/cli/main.js'), 0o755)
 writeFileSync(join(root, 'dist/.built'), '')

@@ -11,6 +11,7 @@ export interface ArchInput {
   readonly tensors: ReadonlyMap<string, { readonly shape: readonly number[] }>
 }
 
+/** A model's architecture: its graph, and where the graph's weights are stored. */
 export interface ArchOutput {
   readonly graph: Graph
   /**

@@ -19,6 +19,8 @@ export const LONG_FACTORS = 'rope_factors_long.weight'
 const NEUTRAL: Readonly<Record<string, readonly JsonValue[]>> = {
   'rope.scaling.attn_factor': [1],
   'rope.scaling.yarn_log_multiplier': [],
+  'rope.scaling.yarn_ext_factor': [1],
+  'rope.scaling.yarn_attn_factor': [],
   'rope.dimension_sections': [],
   'attention.causal': [true],
   'attention.clamp_kqv': [0],
@@ -44,7 +46,7 @@ const NEUTRAL: Readonly<Record<string, readonly JsonValue[]>> = {
   swin_norm: [false],
 }
 
-/** Keys of other matters, and what only YaRN reads. */
+/** Keys of other matters, and what only longrope and YaRN read. */
 const HARMLESS =
   /^(general|tokenizer|split|quantize|imatrix|GGUF)\.|^\w+\.rope\.scaling\.(original_context_length|finetuned)$/
 
@@ -88,7 +90,7 @@ export interface GgufFamily {
   /** Keys of NEUTRAL (after the architecture's name) that `features` or `rope` give their meaning. */
   readonly honours?: readonly string[]
   features?(config: Config, key: (suffix: string) => string, dimensions: Dimensions): Features
-  /** Left out: all dimensions of a head turn, unscaled or linearly scaled. */
+  /** Left out: all dimensions of a head turn, unscaled, or scaled linearly or by yarn. */
   rope?(config: Config, key: (suffix: string) => string, dimensions: Dimensions, input: ArchInput): GgufRope
 }
 
@@ -205,14 +207,32 @@ function readRope(
   const plain = { base, dim: headDim, scaling: NO_SCALING, divisors: [], attentionScale: 1 }
   const factors = input.tensors.has(ROPE_FACTORS) ? { ropeFactors: ROPE_FACTORS } : {}
   const type = config.text(key('rope.scaling.type'), 'none')
-  if (type !== 'none' && type !== 'linear')
-    config.unsupported(`${key('rope.scaling.type')} is not implemented`, type, ['none', 'linear'])
+  if (type !== 'none' && type !== 'linear' && type !== 'yarn')
+    config.unsupported(`${key('rope.scaling.type')} is not implemented`, type, ['none', 'linear', 'yarn'])
+  if (type === 'yarn') return { ...yarn(config, key, plain), ...factors }
   // Older files have only scale_linear. A type "none" switches the factor off.
   const old = config.positive(key('rope.scale_linear'), 1)
   const factor = config.positive(key('rope.scaling.factor'), old)
   const stated = config.has(key('rope.scaling.type'))
   if (factor === 1 || (stated && type === 'none')) return { rope: plain, ...factors }
   return { rope: { ...plain, scaling: { ...NO_SCALING, type: 'linear', factor } }, ...factors }
+}
+
+/** As llama.cpp computes it (src/llama-context.cpp, ggml rope_yarn): transformers' yarn without its further options. */
+function yarn(config: Config, key: (suffix: string) => string, plain: Rope): GgufRope {
+  const factor = config.positive(key('rope.scaling.factor'))
+  const originalContextLength = config.count(
+    key('rope.scaling.original_context_length'),
+    config.count(key('context_length')),
+  )
+  const betaFast = config.positive(key('rope.scaling.yarn_beta_fast'), 32)
+  const betaSlow = config.positive(key('rope.scaling.yarn_beta_slow'), 1)
+  if (betaFast <= betaSlow)
+    config.invalid(key('rope.scaling.yarn_beta_fast'), `a number above yarn_beta_slow (${betaSlow})`, betaFast)
+  if (plain.base <= 1) config.invalid(key('rope.freq_base'), 'a number above 1', plain.base)
+  const attentionScale = factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1
+  const scaling = { ...NO_SCALING, type: 'yarn', factor, originalContextLength, betaFast, betaSlow } as const
+  return { rope: { ...plain, scaling, attentionScale } }
 }
 
 /**

@@ -19,7 +19,7 @@ export interface Family {
   readonly headDim?: number
   readonly tied?: boolean
   /** RoPE types and partial rotation beyond those of every family. */
-  readonly rope?: Pick<RopeOptions, 'partial' | 'longrope'>
+  readonly rope?: Pick<RopeOptions, 'partial' | 'phi'>
   /** Fields of NEUTRAL that `features` gives their meaning. */
   readonly honours?: readonly string[]
   features?(config: Config, dimensions: Dimensions): Features

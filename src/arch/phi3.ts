@@ -17,7 +17,7 @@ export const phi3: Arch = family({
     ropeTheta: 10000,
     rmsNormEps: 1e-5,
     contextLength: 4096,
-    rope: { partial: true, longrope: true },
+    rope: { partial: true, phi: true },
     honours: ['sliding_window', 'partial_rotary_factor'],
     features(config, { layers }) {
       refuseBiases(config, 'attention_bias', 'mlp_bias')

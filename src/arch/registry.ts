@@ -8,13 +8,26 @@ import { llama } from './llama.ts'
 import { mistral } from './mistral.ts'
 import { mixtral } from './mixtral.ts'
 import { olmo2 } from './olmo2.ts'
+import { olmoe } from './olmoe.ts'
 import { phi3 } from './phi3.ts'
 import { qwen2 } from './qwen2.ts'
 import { qwen3 } from './qwen3.ts'
 import { qwen3Moe } from './qwen3-moe.ts'
 import { smollm3 } from './smollm3.ts'
 
-const FAMILIES: readonly Arch[] = [llama, mistral, mixtral, qwen2, qwen3, qwen3Moe, olmo2, smollm3, granite, phi3]
+const FAMILIES: readonly Arch[] = [
+  llama,
+  mistral,
+  mixtral,
+  qwen2,
+  qwen3,
+  qwen3Moe,
+  olmo2,
+  olmoe,
+  smollm3,
+  granite,
+  phi3,
+]
 
 /**
  * Graph and tensor names of a model. Throws ARCH_UNSUPPORTED (a family, RoPE type, activation or flag that is not implemented),

@@ -24,8 +24,8 @@ export interface RopeOptions {
   readonly context: number
   /** The family knows partial_rotary_factor. */
   readonly partial?: boolean
-  /** The family has long and short factors (and another meaning of yarn). */
-  readonly longrope?: boolean
+  /** Phi-3's older names: su is longrope, and yarn is another thing than elsewhere, which is refused. */
+  readonly phi?: boolean
 }
 
 export interface ReadRope {
@@ -114,11 +114,11 @@ class Parameters {
   }
 
   #ofType(type: string, dim: number): Part {
-    const { longrope } = this.#options
     if (type === 'default') return {}
-    if (longrope === true) {
-      if (type === 'longrope' || type === 'su') return this.#longrope(dim)
-      return this.#rope.unsupported('RoPE type is not implemented', type, ['default', 'longrope'])
+    if (type === 'longrope') return this.#longrope(dim)
+    if (this.#options.phi === true) {
+      if (type === 'su') return this.#longrope(dim)
+      return this.#rope.unsupported('RoPE type is not implemented', type, ['default', 'longrope', 'su'])
     }
     if (type === 'linear') return { scaling: { ...NO_SCALING, type: 'linear', factor: this.#rope.positive('factor') } }
     if (type === 'llama3') return this.#llama3()
@@ -130,6 +130,7 @@ class Parameters {
       'dynamic',
       'yarn',
       'llama3',
+      'longrope',
     ])
   }
 

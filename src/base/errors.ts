@@ -64,6 +64,7 @@ export const ERROR_CODES = {
   INTERNAL: 'a rule of this package was broken: please report it',
 } as const
 
+/** A key of ERROR_CODES. */
 export type ErrorCode = keyof typeof ERROR_CODES
 
 /** What a message is made of: "what (where): expected E, got G. Remedy." */

@@ -7,7 +7,9 @@ import stringify from 'fast-json-stable-stringify'
 import { ModelFormatError } from './errors.ts'
 import { MAX_JSON_BYTES, MAX_JSON_DEPTH } from './limits.ts'
 
+/** Any JSON value. */
 export type JsonValue = null | boolean | number | string | JsonValue[] | JsonObject
+/** A JSON object as the strict reader gives it. */
 export interface JsonObject {
   [key: string]: JsonValue
 }

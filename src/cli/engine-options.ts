@@ -1,11 +1,12 @@
 // From command-line flags to engine options: one place for run, logits, plan and bench.
 
-import type { Model } from '../api/model.ts'
-import { ValidationError } from '../base/errors.ts'
-import type { AttachedAdapter } from '../engine/adapters.ts'
+import { existsSync } from 'node:fs'
+import type { Model, ScaledAdapter } from '../api/model.ts'
 import type { EngineOptions } from '../engine/create.ts'
 import type { Precision } from '../engine/engine.ts'
 import type { KernelSetName } from '../kernels/kernels.ts'
+import { parseLora } from './lora.ts'
+import { warn } from './warn.ts'
 
 export interface EngineFlags {
   memory?: number
@@ -18,7 +19,7 @@ export interface EngineFlags {
   kernels?: KernelSetName
   lora?: string[]
   allowPartial?: boolean
-  quiet?: boolean
+  json?: boolean
 }
 
 export function engineOptions(f: EngineFlags): EngineOptions {
@@ -34,19 +35,17 @@ export function engineOptions(f: EngineFlags): EngineOptions {
   }
 }
 
-/** "path" or "path:scale" (a scale is a number after the last colon). */
-export function parseLora(text: string): { path: string; scale: number } {
-  const m = /^(.*):(-?\d+(?:\.\d+)?(?:e-?\d+)?)$/i.exec(text)
-  return m === null ? { path: text, scale: 1 } : { path: m[1]!, scale: Number(m[2]) }
-}
-
-export async function attachAdapters(model: Model, flags: EngineFlags): Promise<AttachedAdapter[]> {
-  const attached: AttachedAdapter[] = []
+/** Reads the adapters of --lora. They are closed with the model. A partial match that was allowed is said. */
+export async function attachAdapters(model: Model, flags: EngineFlags): Promise<ScaledAdapter[]> {
+  const packaged = new Set(model.reader.adapters.map((a) => a.name))
+  const attached: ScaledAdapter[] = []
   for (const text of flags.lora ?? []) {
-    const { path, scale } = parseLora(text)
-    if (path === '') throw new ValidationError('USAGE', { what: 'adapter path is empty', got: text })
-    const adapter = await model.adapter(path, { allowPartial: flags.allowPartial === true })
-    attached.push({ name: adapter.name, scale, reader: adapter.reader, pairs: adapter.pairs })
+    const { path, scale } = parseLora(text, (p) => packaged.has(p) || existsSync(p))
+    const adapter = await model.adapter(path, { scale, allowPartial: flags.allowPartial === true })
+    const { unmatched, missing } = adapter.report
+    const left = [...unmatched.map((m) => `${m} is not in the model`), ...missing.map((m) => `${m} has no tensors`)]
+    if (left.length > 0) warn(`adapter ${adapter.name} is attached in part: ${left.join(', ')}`, flags.json === true)
+    attached.push(adapter)
   }
   return attached
 }

@@ -16,6 +16,12 @@ export function count(text: string): number {
   return n
 }
 
+export function countFromOne(text: string): number {
+  const n = count(text)
+  if (n === 0) throw new InvalidArgumentError('Expected a whole number from 1.')
+  return n
+}
+
 export function number(text: string): number {
   const n = Number(text)
   if (text.trim() === '' || !Number.isFinite(n)) throw new InvalidArgumentError('Expected a number.')

@@ -12,7 +12,8 @@ const LINE_INTERVAL_MS = 5000
 export function showProgress(mode: ProgressMode, stream: NodeJS.WriteStream = process.stderr): () => void {
   if (mode === 'none') return () => undefined
   const started = new Map<string, number>()
-  let last = 0
+  // The first line comes when it took long: at once only on a terminal.
+  let last = stream.isTTY ? 0 : performance.now()
   let drawn = false
   const listener = (message: unknown) => {
     const e = message as ProgressEvent

@@ -36,6 +36,7 @@ export interface ConvertOptions {
   readonly freeBytes?: (folder: string) => number
 }
 
+/** One tensor of the output: how it is stored and how far it is from the original. */
 export interface TensorReport {
   readonly name: string
   readonly encoding: Encoding
@@ -44,6 +45,7 @@ export interface TensorReport {
   readonly error?: QuantError
 }
 
+/** What a conversion did. Bytes are those of stored tensors. */
 export interface ConversionReport {
   readonly output: string
   readonly bytesIn: number

@@ -89,7 +89,7 @@ function aliasStep(name: string, stored: ConversionStep): ConversionStep {
 
 function step(name: string, source: TensorEntry, role: Role, quantization: Quantization): ConversionStep {
   const { shape, rows, cols } = source
-  const encoding = encodingFor(quantization, role, source.encoding)
+  const encoding = encodingFor(quantization, role, source.encoding, source.name)
   // Scale and zero point of the standard's LINEAR make codes numbers: same codes are the same numbers only with them.
   const same = isDeepStrictEqual(encoding, source.encoding) && (source.linear === undefined || quantization === 'keep')
   const how = same ? 'copy' : isRelayout(source.encoding, encoding) ? 'relayout' : 'encode'

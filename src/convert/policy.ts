@@ -2,9 +2,11 @@
 // routers stay as they are. What is already stored as asked for is not rounded again.
 import { isDeepStrictEqual } from 'node:util'
 import { ConversionError } from '../base/errors.ts'
-import { REPACKED } from '../quant/ggml-repack.ts'
+import { refuseOpaque } from '../quant/codec.ts'
+import { EXACT_FORM } from '../quant/ggml-form.ts'
 import type { Encoding, PanelEncoding, PanelSchemeName } from '../quant/scheme.ts'
 
+/** What `quantization` can be. 'keep' stores every number as it is; int4, int4m and nf4 leave embeddings and head at int8. */
 export const QUANTIZATIONS = [
   'keep',
   'f32',
@@ -17,6 +19,7 @@ export const QUANTIZATIONS = [
   'fp8_e4m3',
   'fp8_e5m2',
 ] as const
+/** One of QUANTIZATIONS. */
 export type Quantization = (typeof QUANTIZATIONS)[number]
 
 /** What a weight is for. */
@@ -35,15 +38,16 @@ const BLOCK: Readonly<Record<PanelSchemeName, 32 | 64>> = {
 }
 
 /**
- * Encoding of a weight under a quantization, before its exponent is known. `source` is how it is stored now.
- * Throws QUANT_UNSUPPORTED for blocks without a decoder.
+ * Encoding of a weight under a quantization, before its exponent is known. `source` is how it is stored now. Throws
+ * QUANT_UNSUPPORTED naming `tensor` for blocks without a decoder, and for blocks that are to be kept and whose numbers no encoding of
+ * packages but float32 holds.
  */
-export function encodingFor(quantization: Quantization, role: Role, source: Encoding): Encoding {
-  if (quantization === 'keep') return kept(source)
+export function encodingFor(quantization: Quantization, role: Role, source: Encoding, tensor?: string): Encoding {
+  if (quantization === 'keep') return kept(source, tensor)
+  const now = exact(source, tensor)
   if (quantization in PLAIN) return { kind: 'plain', dtype: PLAIN[quantization as keyof typeof PLAIN] }
-  if (role === 'vector' || role === 'router') return kept(source)
+  if (role === 'vector' || role === 'router') return now
   const asked = panel(quantization as PanelSchemeName)
-  const now = kept(source)
   // Codes in the blocks asked for are as good as they will get: another rounding could only lose.
   if (sameBlocks(now, asked)) return now
   const fewBits = asked.scheme === 'int4' || asked.scheme === 'int4m' || asked.scheme === 'nf4'
@@ -61,16 +65,29 @@ function sameBlocks(a: Encoding, b: PanelEncoding): boolean {
   return a.kind === 'panel' && isDeepStrictEqual({ ...a, exponent: 0 }, b)
 }
 
-/** The same numbers in an encoding packages have: little-endian, ggml blocks as panels. */
-function kept(source: Encoding): Encoding {
-  if (source.kind === 'panel') return source
-  if (source.kind === 'plain') return { kind: 'plain', dtype: source.dtype }
-  if (source.kind === 'ggml') return REPACKED[source.type]
-  throw new ConversionError('QUANT_UNSUPPORTED', { what: 'this block type has no decoder yet', got: source.type })
+/** Exact, and refused where that would take several times the bytes. */
+function kept(source: Encoding, tensor?: string): Encoding {
+  const encoding = exact(source, tensor)
+  if (source.kind !== 'ggml' || encoding.kind !== 'plain' || encoding.dtype !== 'float32') return encoding
+  throw new ConversionError('QUANT_UNSUPPORTED', {
+    what: `no package encoding but float32 holds exactly the numbers of ${source.type}`,
+    ...(tensor === undefined ? {} : { where: `tensor ${tensor}` }),
+    got: source.type,
+    remedy: 'Choose a quantization: --quantize int8 rounds to 8 bits, f16 to 16, f32 is exact and large.',
+    details: { type: source.type, tensor },
+  })
 }
 
-/** True when the numbers of `source` are those of `target` with their bytes in another order: nothing is rounded. */
+/** The same numbers in an encoding packages have: little-endian, ggml blocks as panels or plain. */
+function exact(source: Encoding, tensor?: string): Encoding {
+  if (source.kind === 'panel') return source
+  if (source.kind === 'plain') return { kind: 'plain', dtype: source.dtype }
+  if (source.kind === 'ggml') return EXACT_FORM[source.type]
+  return refuseOpaque(source.type, tensor)
+}
+
+/** True when the numbers of `source` are those of `target` with their bytes in another order or laid out anew: nothing is rounded. */
 export function isRelayout(source: Encoding, target: Encoding): boolean {
   if (source.kind === 'plain') return target.kind === 'plain' && target.dtype === source.dtype
-  return source.kind === 'ggml' && target.kind === 'panel' && isDeepStrictEqual(REPACKED[source.type], target)
+  return source.kind === 'ggml' && isDeepStrictEqual(EXACT_FORM[source.type], target)
 }

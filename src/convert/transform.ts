@@ -1,10 +1,10 @@
 // One tensor on its way: rows in, encoded rows out, a few MiB at a time, the error measured on the way.
 
 import { DTYPE_BYTES } from '../base/dtype.ts'
-import { ConversionError, isSluiceError, throwIfAborted } from '../base/errors.ts'
+import { ConversionError, isSluiceError, SluiceError, throwIfAborted } from '../base/errors.ts'
 import { codecOf, encodedBytes } from '../quant/codec.ts'
 import { type QuantError, QuantErrorMeter } from '../quant/error.ts'
-import { repackQ4_0ToPanel, repackQ8_0ToPanel } from '../quant/ggml-repack.ts'
+import { toExactForm } from '../quant/ggml-form.ts'
 import type { Encoding } from '../quant/scheme.ts'
 import { swapBytes } from '../tensor/array.ts'
 import { type Buffers, rowRanges } from './buffers.ts'
@@ -124,13 +124,13 @@ function locate(step: ConversionStep, firstRow: number, cause: ConversionError):
 function relayout(step: ConversionStep, stored: Uint8Array, rows: number): Uint8Array {
   const { encoding, cols } = step.target
   const from = step.source.encoding
-  if (encoding.kind === 'plain') {
-    swapBytes(stored, DTYPE_BYTES[encoding.dtype])
-    return stored
+  if (from.kind === 'ggml') {
+    const out = new Uint8Array(encodedBytes(encoding, rows, cols))
+    toExactForm(from.type, stored, rows, cols, out, from.bigEndian)
+    return out
   }
-  const out = new Uint8Array(encodedBytes(encoding, rows, cols))
-  const bigEndian = from.kind === 'ggml' && from.bigEndian === true
-  if (encoding.kind === 'panel' && encoding.scheme === 'int4') repackQ4_0ToPanel(stored, rows, cols, out, bigEndian)
-  else repackQ8_0ToPanel(stored, rows, cols, out, bigEndian)
-  return out
+  if (encoding.kind !== 'plain')
+    throw new SluiceError('INTERNAL', { what: 'only byte order and ggml blocks are laid out anew', got: encoding.kind })
+  swapBytes(stored, DTYPE_BYTES[encoding.dtype])
+  return stored
 }

@@ -29,6 +29,7 @@ import { RunningEngine } from './running.ts'
 import { Threads } from './threads.ts'
 import { loadRopes, Weights } from './weights.ts'
 
+/** How an engine is started. Amounts of memory in bytes. */
 export interface EngineOptions {
   /** Bytes for the whole process. Default: what the machine and its control group allow, less a reserve. */
   readonly memory?: number
@@ -146,7 +147,7 @@ export function sizeEngine(reader: ModelReader, arch: ArchOutput, options: Engin
     const [required, got] = capped ? [weightsNeed, weightBytes] : [requiredBytes(weightsNeed), totalBytes]
     return new BudgetError('BUDGET_TOO_SMALL', {
       what: capped ? 'weight memory is too small for this model' : 'memory budget is too small for this model',
-      expected: `≥ ${required} bytes (${formatBytes(required)})`,
+      expected: capped ? `≥ ${required} bytes (${formatBytes(required)})` : `≥ ${required / 1024 ** 2} MiB`,
       got: formatBytes(got),
       remedy: capped ? 'Give more weight memory.' : 'Give more memory, a shorter context, or fewer threads.',
       details: { budgetBytes: got, requiredBytes: required },

@@ -8,6 +8,7 @@ import type { PagerReport } from '../pager/pager.ts'
  */
 export type Precision = 'exact' | 'fast'
 
+/** What one run of Sequence.forward gives back. */
 export interface ForwardOptions {
   /** Which logits come back: of the last token [vocabulary], of every token [tokens, vocabulary], or none. */
   logits: 'last' | 'all' | 'none'
@@ -40,6 +41,7 @@ export interface Sequence {
   release(): void
 }
 
+/** What an engine holds and did. Bytes. */
 export interface EngineReport {
   readonly precision: Precision
   readonly kernels: string
@@ -51,11 +53,14 @@ export interface EngineReport {
   readonly pager: PagerReport
 }
 
+/** A model that is ready to run, within its budget. Passes of its sequences take turns. */
 export interface Engine {
   readonly plan: Plan
   readonly vocabulary: number
   readonly contextLength: number
+  /** An empty text. Throws BUDGET_EXCEEDED when too many are in use, CLOSED. */
   createSequence(): Sequence
+  /** What it holds and did so far. */
   report(): EngineReport
   /**
    * Stops threads and gives everything back. Safe at any time, twice; calls that are running end with CLOSED. An engine that is idle keeps no

@@ -6,6 +6,7 @@ import type { PagerPlan } from '../pager/pager.ts'
 import { type EngineOptions, planWeights, sizeEngine } from './create.ts'
 import { Weights } from './weights.ts'
 
+/** What an engine would hold, and stream. Bytes. */
 export interface Forecast {
   readonly budgetBytes: number
   readonly processBytes: number

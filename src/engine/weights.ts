@@ -97,7 +97,7 @@ export class Weights {
     for (const [name, { tensor, heads }] of this.#adapters) {
       const { entry } = tensor
       const compute = computeOf(entry.encoding)
-      if (compute === undefined)
+      if (compute === undefined || compute.repack !== 'none')
         throw new SluiceError('ADAPTER_UNSUPPORTED', {
           what: 'adapter matrix is stored in a type that is not computed with',
           where: entry.name,

@@ -24,6 +24,7 @@ export interface PageTable {
   sha256(page: number): import('../source/source.ts').MaybePromise<Uint8Array>
 }
 
+/** One tensor of an index: what it is and where its bytes are. Lengths and offsets in bytes. */
 export interface TensorEntry {
   readonly name: string
   readonly shape: readonly number[]
@@ -66,6 +67,7 @@ export interface PackagedAdapter {
 
 export type ModelFormatName = 'wia' | 'safetensors' | 'gguf'
 
+/** An open model on disk. Close it when its tensors are no longer read. */
 export interface ModelReader {
   readonly format: ModelFormatName
   /** The path or URL that was opened. */

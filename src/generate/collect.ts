@@ -1,6 +1,7 @@
 // A whole generation at once.
 import type { FinishReason, GenerateEvent, Usage } from './generate.ts'
 
+/** A text that is complete. */
 export interface Generation {
   readonly text: string
   /** Generated ids, an end token included. */

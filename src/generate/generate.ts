@@ -10,6 +10,7 @@ import { StopMatcher } from './stop.ts'
 /** 'stop': an end token, stop id or stop string; 'length': maxTokens, or the context is full. */
 export type FinishReason = 'stop' | 'length'
 
+/** One generated token. */
 export interface TokenEvent {
   readonly type: 'token'
   /** From 0. */
@@ -21,6 +22,7 @@ export interface TokenEvent {
   readonly logprob: number
 }
 
+/** How much was done, and how fast. */
 export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
@@ -33,6 +35,7 @@ export interface Usage {
   readonly draft?: DraftCount
 }
 
+/** A token; then, once each, how much was done and how it ended. */
 export type GenerateEvent =
   | TokenEvent
   | ({ readonly type: 'usage' } & Usage)

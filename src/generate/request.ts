@@ -3,6 +3,7 @@ import { SluiceError, ValidationError } from '../base/errors.ts'
 import type { SamplingOptions } from '../sample/options.ts'
 import type { Tokenizer } from '../text/tokenizer.ts'
 
+/** A prompt, what ends its continuation, and how tokens are chosen. */
 export interface GenerateRequest {
   /** Text to continue. Exactly one of `prompt` and `ids`. */
   readonly prompt?: string
@@ -35,6 +36,8 @@ export interface CheckedRequest {
 const MAX_STOPS = 64
 const MAX_DRAFT = 32
 const MAX_STOP_LENGTH = 4096
+/** Characters that are encoded in any case. */
+const MIN_PROMPT = 65_536
 
 function refuse(what: string, extra: { expected?: unknown; got?: unknown } = {}): never {
   throw new ValidationError('REQUEST_INVALID', { what, ...extra })
@@ -69,6 +72,7 @@ export function checkRequest(request: GenerateRequest, tokenizer: Tokenizer | un
       remedy: 'Pass ids, without stop strings.',
     })
   checkIds('stopIds', stopIds)
+  if (prompt !== undefined && contextLength !== undefined) checkLength(prompt, contextLength, tokenizer as Tokenizer)
   const start = ids ?? (tokenizer as Tokenizer).encode(prompt as string, { addSpecial: request.addSpecial ?? true })
   checkIds('ids', start)
   if (start.length === 0) refuse('the prompt has no tokens', { expected: 'at least one token' })
@@ -80,6 +84,31 @@ export function checkRequest(request: GenerateRequest, tokenizer: Tokenizer | un
     })
   const ends = request.ignoreEos === true ? [] : (tokenizer?.eosIds ?? [])
   return { prompt: start, stops: stop, stopIds: new Set([...ends, ...stopIds, ...stopTokens(stop, tokenizer)]) }
+}
+
+const longestTokens = new WeakMap<Tokenizer, number>()
+
+/** Characters of the longest token: no token stands for more. */
+function longestToken(tokenizer: Tokenizer): number {
+  let longest = longestTokens.get(tokenizer)
+  if (longest !== undefined) return longest
+  longest = 1
+  for (let id = 0; id < tokenizer.vocabularySize; id++)
+    longest = Math.max(longest, tokenizer.idToToken(id)?.length ?? 0)
+  longestTokens.set(tokenizer, longest)
+  return longest
+}
+
+/** Encoding takes time and memory for every character: a text that cannot fit is refused before. Twice, as normalizers may shorten a text. */
+function checkLength(text: string, contextLength: number, tokenizer: Tokenizer): void {
+  if (typeof text !== 'string' || text.length <= MIN_PROMPT) return
+  const most = 2 * contextLength * longestToken(tokenizer)
+  if (text.length <= most) return
+  throw new SluiceError('CONTEXT_FULL', {
+    what: 'the prompt is longer than the context of the model',
+    expected: `≤ ${contextLength} tokens, so ≤ ${most} characters`,
+    got: `${text.length} characters`,
+  })
 }
 
 /** A stop string that is a special token ("<|im_end|>") never shows up as text: its id is what to look for. */

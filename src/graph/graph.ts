@@ -1,6 +1,7 @@
 // architecture.json: the computational graph of WIA-AI-014 as plain data. validate.ts says what is accepted, docs/FORMAT.md specifies it.
 import type { JsonValue } from '../base/json.ts'
 
+/** An input or output of a graph. */
 export interface ValueInfo {
   readonly name: string
   readonly dtype: string
@@ -20,6 +21,7 @@ export interface GraphNode {
   readonly weights: readonly string[]
 }
 
+/** The architecture of a model as a DAG of operators (docs/GRAPH.md). */
 export interface Graph {
   /** model_type the graph was made from: information only. */
   readonly name: string

@@ -3,6 +3,8 @@
 import { SluiceError } from '../base/errors.ts'
 import { mulSafe, roundUp } from '../base/shape.ts'
 import { refuseOpaque } from '../quant/codec.ts'
+import { ggmlBlock } from '../quant/ggml.ts'
+import { EXACT_FORM } from '../quant/ggml-form.ts'
 import { type Encoding, PANEL_ROWS, type PanelSchemeName } from '../quant/scheme.ts'
 import { COMPUTE, type ComputeId, type MatrixBlock } from './kernels.ts'
 
@@ -10,10 +12,10 @@ import { COMPUTE, type ComputeId, type MatrixBlock } from './kernels.ts'
 export type Compute = Pick<MatrixBlock, 'encoding' | 'block' | 'scaleF32' | 'multiplier'>
 
 /** What has to happen to stored bytes before a kernel can compute with them. */
-export type Repack = 'none' | 'Q4_0' | 'Q8_0'
+export type Repack = 'none' | 'Q4_0' | 'Q8_0' | 'exactForm'
 
 export interface ComputePlan extends Compute {
-  /** `none`: compute where the bytes lie; else the kernel that re-lays them (repackQ4_0, repackQ8_0). */
+  /** `none`: compute where the bytes lie; `Q4_0`, `Q8_0`: a kernel re-lays them; `exactForm`: toExactForm of quant/ggml-form.ts does. */
   readonly repack: Repack
 }
 
@@ -34,7 +36,7 @@ const PLAIN_COMPUTE: Readonly<Record<string, ComputeId>> = {
 
 /**
  * How kernels compute with a stored encoding, or undefined when its values must be decoded and written again (big-endian
- * numbers, plain integers, plain fp8). ggml Q4_0 and Q8_0 become int4 and int8 panels with the same numbers.
+ * numbers, plain integers, plain fp8). ggml blocks become panels or plain rows with the same numbers.
  */
 export function computeOf(encoding: Encoding): ComputePlan | undefined {
   if (encoding.kind === 'panel')
@@ -47,14 +49,11 @@ export function computeOf(encoding: Encoding): ComputePlan | undefined {
     }
   if (encoding.kind === 'opaque') return refuseOpaque(encoding.type)
   if (encoding.bigEndian === true) return undefined
-  if (encoding.kind === 'ggml')
-    return {
-      encoding: encoding.type === 'Q4_0' ? COMPUTE.int4 : COMPUTE.int8,
-      block: 32,
-      scaleF32: 0,
-      multiplier: 1,
-      repack: encoding.type,
-    }
+  if (encoding.kind === 'ggml') {
+    ggmlBlock(encoding.type) // refuses unknown types by name
+    const form = computeOf(EXACT_FORM[encoding.type])!
+    return { ...form, repack: encoding.type === 'Q4_0' || encoding.type === 'Q8_0' ? encoding.type : 'exactForm' }
+  }
   const plain = Object.hasOwn(PLAIN_COMPUTE, encoding.dtype) ? PLAIN_COMPUTE[encoding.dtype] : undefined
   return plain === undefined ? undefined : { encoding: plain, block: 0, scaleF32: 0, multiplier: 1, repack: 'none' }
 }

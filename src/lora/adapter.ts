@@ -12,6 +12,7 @@ export interface LoraPair {
   readonly b: string
 }
 
+/** Which modules of an adapter belong to which weights of a model. */
 export interface MatchReport {
   /** Graph weights that got a pair. */
   readonly matched: readonly string[]

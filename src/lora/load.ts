@@ -18,11 +18,13 @@ const MAX_CONFIG_BYTES = 1024 * 1024
 const CONFIG_FILE = 'adapter_config.json'
 const WEIGHTS_FILE = 'adapter_model.safetensors'
 
+/** How strictly an adapter must match. */
 export interface AdapterOptions {
   /** Accept modules that match nothing, and targeted modules without tensors. */
   readonly allowPartial?: boolean
 }
 
+/** An adapter that was read and matched. Close its reader when no engine uses it. */
 export interface LoadedAdapter {
   readonly name: string
   readonly path: string

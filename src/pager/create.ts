@@ -7,7 +7,7 @@ import type { ArenaSet, Budget, Page, Reservation } from '../memory/memory.ts'
 import type { IoMode } from '../source/source.ts'
 import { chooseIo, type PagerIo } from './io.ts'
 import type { PagerPlan, PagerReport, SharedPages, WeightPager } from './pager.ts'
-import { isRepacked } from './pages.ts'
+import { isDecoded, isRepacked } from './pages.ts'
 import { placeOf } from './place.ts'
 import { type PagePlan, planPages, resolveTensor } from './plan.ts'
 import { type RepackKernels, repackFor } from './repack.ts'
@@ -187,7 +187,7 @@ function createHandle(
       hashes,
       counters,
     }
-    const repacks = plan.matrices.some((m) => isRepacked(m.transcode))
+    const repacks = plan.matrices.some((m) => isRepacked(m.transcode) && !isDecoded(m.transcode))
     const kernels = repacks ? (options.kernels ?? SCALAR) : undefined
     const memory = stream.memories[areas.stage.arena]!
     const repack = kernels === undefined || io.files !== undefined ? undefined : repackFor(kernels, memory)

@@ -94,6 +94,7 @@ export interface PageClient {
   readonly stallNs: number
 }
 
+/** What the pager keeps and has read. Bytes. */
 export interface PagerReport {
   readonly pinnedBytes: number
   readonly pinnedPages: number

@@ -8,10 +8,12 @@ import { ModelFormatError } from '../base/errors.ts'
 import { roundDown, roundUp } from '../base/shape.ts'
 import type { Segment, TensorEntry } from '../format/reader.ts'
 import { refuseOpaque } from '../quant/codec.ts'
-import { PANEL_ROWS } from '../quant/scheme.ts'
+import { EXACT_FORM, exactBytes } from '../quant/ggml-form.ts'
+import { type GgmlType, PANEL_ROWS } from '../quant/scheme.ts'
 
-/** What happens to stored bytes before kernels can use them. */
-export type Transcode = 'none' | 'swap2' | 'swap4' | 'q4_0' | 'q8_0' | 'q4_0be' | 'q8_0be'
+/** What happens to stored bytes before kernels can use them: byte order, a repack kernel, or toExactForm for other ggml types. */
+export type Transcode = 'none' | 'swap2' | 'swap4' | 'q4_0' | 'q8_0' | 'q4_0be' | 'q8_0be' | GgmlTranscode
+export type GgmlTranscode = `ggml:${GgmlType}` | `ggml-be:${GgmlType}`
 
 /** A matrix cut into pages. Plain data: can be posted. */
 export interface MatrixPages {
@@ -24,6 +26,9 @@ export interface MatrixPages {
   /** Rows that are stored together (16 for panels, else 1) and the bytes they take. */
   readonly unitRows: number
   readonly unitBytes: number
+  /** The same in memory: decoded ggml blocks take more bytes than they are stored in. */
+  readonly memoryRows: number
+  readonly memoryBytes: number
   readonly segments: readonly Segment[]
   readonly transcode: Transcode
 }
@@ -53,9 +58,11 @@ export const PAGE_BYTES = 1024 ** 2
 export function cutMatrix(entry: TensorEntry, targetBytes: number = PAGE_BYTES): MatrixPages {
   const unitRows = entry.encoding.kind === 'panel' ? PANEL_ROWS : 1
   const unitBytes = checkSegments(entry, unitRows)
+  const transcode = transcodeOf(entry)
+  const memory = memoryUnit(entry, transcode, unitRows, unitBytes)
   const rowsPerPage =
     entry.pages === undefined
-      ? chooseRows(entry.rows, unitBytes / unitRows, targetBytes)
+      ? chooseRows(entry.rows, Math.max(unitBytes / unitRows, memory.memoryBytes / memory.memoryRows), targetBytes)
       : tableRows(entry, entry.pages)
   return {
     name: entry.name,
@@ -65,8 +72,9 @@ export function cutMatrix(entry: TensorEntry, targetBytes: number = PAGE_BYTES):
     pageCount: Math.ceil(entry.rows / rowsPerPage),
     unitRows,
     unitBytes,
+    ...memory,
     segments: entry.segments,
-    transcode: transcodeOf(entry),
+    transcode,
   }
 }
 
@@ -87,14 +95,19 @@ export function pageExtent(m: MatrixPages, page: number): PageExtent {
     })
   }
   const bytes = ranges.reduce((sum, r) => sum + r.length, 0)
-  // Q4_0 and Q8_0 take the same bytes in panels, where the last panel is filled up to 16 rows.
-  const computeBytes = isRepacked(m.transcode) ? roundUp(rows, PANEL_ROWS) * m.unitBytes : bytes
+  // Rows across two shards are stored in whole units each; in memory only the last panel is filled up.
+  const computeBytes = isRepacked(m.transcode) ? Math.ceil(rows / m.memoryRows) * m.memoryBytes : bytes
   return { rowStart, rows, bytes, computeBytes, ranges }
 }
 
 /** True for what arrives in a staging area and is laid out anew. */
 export function isRepacked(transcode: Transcode): boolean {
-  return transcode.startsWith('q')
+  return transcode.startsWith('q') || isDecoded(transcode)
+}
+
+/** True for what toExactForm lays out, into any memory. */
+export function isDecoded(transcode: Transcode): transcode is GgmlTranscode {
+  return transcode.startsWith('ggml')
 }
 
 /** A read in whole blocks of `alignment` around a range: bytes of the range begin at `shift`. `size` is that of the source. */
@@ -112,8 +125,27 @@ function transcodeOf(entry: TensorEntry): Transcode {
   const e = entry.encoding
   if (e.kind === 'panel') return 'none'
   if (e.kind === 'opaque') return refuseOpaque(e.type, entry.name)
-  if (e.kind === 'ggml') return `${e.type === 'Q4_0' ? 'q4_0' : 'q8_0'}${e.bigEndian === true ? 'be' : ''}`
+  if (e.kind === 'ggml') {
+    const kernel = e.type === 'Q4_0' ? 'q4_0' : e.type === 'Q8_0' ? 'q8_0' : undefined
+    if (kernel !== undefined) return e.bigEndian === true ? `${kernel}be` : kernel
+    return e.bigEndian === true ? `ggml-be:${e.type}` : `ggml:${e.type}`
+  }
   return e.bigEndian !== true ? 'none' : e.dtype === 'float32' ? 'swap4' : 'swap2'
+}
+
+/** Rows that lie together in memory and the bytes they take. */
+function memoryUnit(
+  entry: TensorEntry,
+  transcode: Transcode,
+  unitRows: number,
+  unitBytes: number,
+): Pick<MatrixPages, 'memoryRows' | 'memoryBytes'> {
+  const e = entry.encoding
+  if (e.kind !== 'ggml') return { memoryRows: unitRows, memoryBytes: unitBytes }
+  // Q4_0 and Q8_0 take the same bytes in panels.
+  if (!isDecoded(transcode)) return { memoryRows: PANEL_ROWS, memoryBytes: PANEL_ROWS * unitBytes }
+  const memoryRows = EXACT_FORM[e.type].kind === 'panel' ? PANEL_ROWS : 1
+  return { memoryRows, memoryBytes: exactBytes(e.type, memoryRows, entry.cols) }
 }
 
 function chooseRows(rows: number, rowBytes: number, targetBytes: number): number {

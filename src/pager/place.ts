@@ -4,7 +4,7 @@
 // begin at `shift`. Pinned pages below EXACT_BYTES are not given that room: their few blocks are bounced by the source once, instead
 // of wasting two blocks for each of them for ever.
 import { roundUp } from '../base/shape.ts'
-import { alignedRange, isRepacked, type MatrixPages, type PageRange, pageExtent } from './pages.ts'
+import { alignedRange, isDecoded, isRepacked, type MatrixPages, type PageRange, pageExtent } from './pages.ts'
 import type { PageSize } from './residency.ts'
 
 /** Slots begin at multiples of this, at least. */
@@ -64,15 +64,20 @@ export function placeOf(m: MatrixPages, page: number, sources: readonly SourceSh
   return placeReads(extent.ranges, sources, pinned && extent.bytes < EXACT_BYTES)
 }
 
-/** How a page that is repacked lies in a staging slot: stored bytes first, then room for the panels (used when the place is in another arena). */
+/**
+ * How a page that is repacked lies in a staging slot: stored bytes first, then room for the panels, which kernels need when the place is
+ * in another arena. `bytes` is all of it.
+ */
 export function stageOf(m: MatrixPages, page: number, sources: readonly SourceShape[]): Placement & { panels: number } {
-  const placed = placeReads(pageExtent(m, page).ranges, sources, false)
-  return { ...placed, panels: roundUp(placed.bytes, PLACE_ALIGNMENT) }
+  const extent = pageExtent(m, page)
+  const placed = placeReads(extent.ranges, sources, false)
+  const panels = roundUp(placed.bytes, PLACE_ALIGNMENT)
+  return { ...placed, panels, bytes: panels + (isDecoded(m.transcode) ? 0 : extent.computeBytes) }
 }
 
 /** Sizes for the residency decision. */
 export function pageSize(m: MatrixPages, page: number, sources: readonly SourceShape[]): PageSize {
-  const stage = isRepacked(m.transcode) ? stageOf(m, page, sources).panels + pageExtent(m, page).computeBytes : 0
+  const stage = isRepacked(m.transcode) ? stageOf(m, page, sources).bytes : 0
   return {
     pinned: placeOf(m, page, sources, true).bytes,
     streamed: placeOf(m, page, sources, false).bytes,

@@ -2,8 +2,9 @@
 import { BudgetError, isSluiceError, ModelFormatError, ValidationError } from '../base/errors.ts'
 import type { ModelReader, TensorEntry } from '../format/reader.ts'
 import { type Compute, computeBytes, computeOf } from '../kernels/compute.ts'
+import { ggmlBlock, ggmlBytes } from '../quant/ggml.ts'
 import type { PagedMatrix, PagerPlan } from './pager.ts'
-import { cutMatrix, isRepacked, PAGE_BYTES, pageExtent } from './pages.ts'
+import { cutMatrix, PAGE_BYTES, pageExtent } from './pages.ts'
 import { pageSize, readBytes, type SourceShape } from './place.ts'
 import { decideResidency, type PageSize, type Residency } from './residency.ts'
 import { SHARED_BYTES_PER_PAGE } from './shared.ts'
@@ -133,22 +134,30 @@ function computeForm(entry: TensorEntry): Compute {
       'no kernel computes with this encoding',
       e.kind === 'plain' ? e.dtype : e.kind === 'panel' ? e.scheme : e.type,
     )
-  if (e.kind === 'ggml' && entry.cols % 32 !== 0)
-    refuse('ggml blocks take whole groups of 32 columns', `${entry.cols} columns`)
+  if (e.kind === 'ggml' && entry.cols % ggmlBlock(e.type).columns !== 0)
+    refuse(`${e.type} blocks take whole groups of ${ggmlBlock(e.type).columns} columns`, `${entry.cols} columns`)
   const { encoding, block, scaleF32, multiplier } = form
   return { encoding, block, scaleF32, multiplier }
 }
 
 // Kernels read as many bytes as the encoding says: a page that is shorter would make them read its neighbour.
 function checkBytes(entry: TensorEntry, form: Compute, cut: ReturnType<typeof cutMatrix>): void {
+  const e = entry.encoding
+  const stored = e.kind === 'ggml' ? ggmlBytes(ggmlBlock(e.type), 1, entry.cols) : cut.unitBytes
+  if (stored !== cut.unitBytes)
+    throw new ModelFormatError('FORMAT_INVALID', {
+      what: 'blocks do not have the size of their type',
+      where: entry.name,
+      expected: `${stored} bytes a row`,
+      got: cut.unitBytes,
+      details: { tensor: entry.name },
+    })
   for (const page of [0, cut.pageCount - 1]) {
     const { rows, computeBytes: got } = pageExtent(cut, page)
     const expected = computeBytes(form, rows, entry.cols)
     if (expected === got) continue
     throw new ModelFormatError('FORMAT_INVALID', {
-      what: isRepacked(cut.transcode)
-        ? 'blocks do not have the size of their type'
-        : 'bytes do not have the size of the encoding',
+      what: 'bytes do not have the size of the encoding',
       where: `${entry.name}, page ${page}`,
       expected,
       got,

@@ -8,11 +8,11 @@ import { ModelFormatError, SluiceError } from '../base/errors.ts'
 import type { Page } from '../memory/memory.ts'
 import type { ByteSource } from '../source/source.ts'
 import { CONTROL, PINNED, type SharedPages } from './pager.ts'
-import { isRepacked, type MatrixPages, pageExtent } from './pages.ts'
+import { isDecoded, isRepacked, type MatrixPages, pageExtent } from './pages.ts'
 import { BLOCK_ALIGNMENT, type PlacedRead, placeOf, type SourceShape, stageOf } from './place.ts'
 import { createRing } from './ring.ts'
 import { raise } from './shared.ts'
-import { type Repack, repackPage, toLittleEndian } from './transcode.ts'
+import { decodePage, type Repack, repackPage, toLittleEndian } from './transcode.ts'
 
 /** A matrix of the plan, with the numbers its pages have. */
 export interface StreamMatrix extends MatrixPages {
@@ -179,7 +179,9 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
       const stored = bytesAt(target.arena, target.address + placed.shift, extent.bytes)
       if (hashes.length > 0 && matrix.hashed) verify(matrix, local, page, stored)
       toLittleEndian(stored, matrix.transcode)
-      if (staged) repackInto(matrix, extent, slot + placed.shift, slot + stageAt.panels, where, base)
+      if (isDecoded(matrix.transcode))
+        decodePage(matrix.transcode, stored, extent.rows, matrix.cols, bytesAt(where, base, extent.computeBytes))
+      else if (staged) repackInto(matrix, extent, slot + placed.shift, slot + stageAt.panels, where, base)
       if (!pinned) {
         arena[page] = where
         address[page] = staged ? base : base + placed.shift

@@ -1,5 +1,7 @@
 // Turns stored bytes into the form kernels compute with, in place or from a staging area.
-import type { Transcode } from './pages.ts'
+import { toExactForm } from '../quant/ggml-form.ts'
+import type { GgmlType } from '../quant/scheme.ts'
+import type { GgmlTranscode, Transcode } from './pages.ts'
 
 /** Repack kernels, bound to the memory of the staging area. Addresses are byte offsets there. */
 export interface Repack {
@@ -24,7 +26,7 @@ export function swapElements(bytes: Uint8Array, size: 2 | 4): void {
   }
 }
 
-/** In place: plain elements, and the scales of ggml blocks, from big- to little-endian. Other transcodes leave the bytes alone. */
+/** In place: plain elements, and the scales of ggml blocks, from big- to little-endian. Other transcodes leave the bytes alone (decodePage looks at the order itself). */
 export function toLittleEndian(bytes: Uint8Array, transcode: Transcode): void {
   if (transcode === 'swap2') swapElements(bytes, 2)
   else if (transcode === 'swap4') swapElements(bytes, 4)
@@ -45,4 +47,16 @@ export function repackPage(
 ): void {
   if (transcode.startsWith('q4_0')) repack.repackQ4_0(src, dst, rows, cols)
   else repack.repackQ8_0(src, dst, rows, cols)
+}
+
+/** Decodes ggml rows into their exact form, from and to any memory. */
+export function decodePage(
+  transcode: GgmlTranscode,
+  stored: Uint8Array,
+  rows: number,
+  cols: number,
+  to: Uint8Array,
+): void {
+  const [order, type] = transcode.split(':') as ['ggml' | 'ggml-be', GgmlType]
+  toExactForm(type, stored, rows, cols, to, order === 'ggml-be')
 }

@@ -46,9 +46,9 @@ export function encodedBytes(encoding: Encoding, rows: number, cols: number): nu
 /** The error of every use of blocks as numbers that have no decoder. */
 export function refuseOpaque(type: string, tensor?: string): never {
   throw new ModelFormatError('QUANT_UNSUPPORTED', {
-    what: `quantization ${type} has no decoder yet`,
+    what: `quantization ${type} has no decoder`,
     ...(tensor === undefined ? {} : { where: `tensor ${tensor}` }),
-    remedy: 'Use a model in F32, F16, BF16, Q8_0 or Q4_0.',
+    remedy: 'Use a model in another type: F32, F16, BF16, Q8_0, Q4_0, Q4_K and 20 more can be read.',
     details: { type, tensor },
   })
 }

@@ -1,6 +1,7 @@
 // How far a quantized tensor is from the original, counted chunk by chunk in float64.
 import { SluiceError } from '../base/errors.ts'
 
+/** How far decoded numbers are from the original ones. */
 export interface QuantError {
   readonly count: number
   /** Square root of the mean squared error. */
@@ -12,6 +13,7 @@ export interface QuantError {
   readonly maxAt: number
 }
 
+/** Adds up the error of a tensor chunk by chunk. */
 export class QuantErrorMeter {
   #count = 0
   #squares = 0

@@ -3,6 +3,7 @@
 import { ConversionError } from '../base/errors.ts'
 import { floatBits, narrowMagnitude, widenMagnitude } from './minifloat.ts'
 
+/** One of the two 8-bit floating-point formats. */
 export interface Fp8Format {
   readonly name: 'fp8_e4m3' | 'fp8_e5m2'
   readonly mantissaBits: number
@@ -27,7 +28,9 @@ function fp8Format(name: Fp8Format['name'], mantissaBits: number, bias: number, 
   return { name, mantissaBits, bias, maxCode, max: values[maxCode]!, values }
 }
 
+/** OCP E4M3 (E4M3FN): finite up to 448, no infinities. */
 export const E4M3 = fp8Format('fp8_e4m3', 3, 7, 0x7e)
+/** OCP E5M2: finite up to 57344, with infinities. */
 export const E5M2 = fp8Format('fp8_e5m2', 2, 15, 0x7b)
 
 /** Code of a finite float32 given by its bits: nearest, ties to even; magnitudes above the largest become the largest. */

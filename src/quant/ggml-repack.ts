@@ -3,10 +3,10 @@
 import { checkMatrix } from './bounds.ts'
 import { ggmlBlock, ggmlBytes } from './ggml.ts'
 import { layoutBytes, panelLayout } from './panel-layout.ts'
-import { type GgmlType, PANEL_ROWS, type PanelEncoding } from './scheme.ts'
+import { PANEL_ROWS, type PanelEncoding } from './scheme.ts'
 
-/** The panel encoding that holds exactly the numbers of a ggml type. */
-export const REPACKED: Readonly<Record<GgmlType, PanelEncoding>> = {
+/** The panel encodings of these two. Other types: ggml-form.ts. */
+const REPACKED: Readonly<Record<'Q4_0' | 'Q8_0', PanelEncoding>> = {
   Q4_0: { kind: 'panel', scheme: 'int4', block: 32, scale: 'f16', exponent: 0 },
   Q8_0: { kind: 'panel', scheme: 'int8', block: 32, scale: 'f16', exponent: 0 },
 }
@@ -45,7 +45,7 @@ export function repackQ8_0ToPanel(
 }
 
 function repack(
-  type: GgmlType,
+  type: 'Q4_0' | 'Q8_0',
   src: Uint8Array,
   rows: number,
   cols: number,

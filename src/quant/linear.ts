@@ -3,6 +3,7 @@
 import { ConversionError, ModelFormatError, notImplemented } from '../base/errors.ts'
 import { elementCount, type Shape } from '../base/shape.ts'
 
+/** Parameters of the standard's quantization: r = (q − zeroPoint)·scale. */
 export interface LinearParams {
   /** One, or as many as axis `axis` is long. */
   readonly scales: readonly number[]

@@ -19,6 +19,7 @@ export type Encoding =
   | { readonly kind: 'ggml'; readonly type: GgmlType; readonly bigEndian?: boolean }
   | OpaqueEncoding
 
+/** Rows of blocks that have no decoder yet. */
 export interface OpaqueEncoding {
   readonly kind: 'opaque'
   /** As its format names it: 'Q4_K'. */
@@ -29,6 +30,7 @@ export interface OpaqueEncoding {
   readonly bigEndian?: boolean
 }
 
+/** Row panels of quantized blocks (docs/FORMAT.md). */
 export interface PanelEncoding {
   readonly kind: 'panel'
   readonly scheme: PanelSchemeName
@@ -40,8 +42,33 @@ export interface PanelEncoding {
   readonly exponent: number
 }
 
-/** ggml block types with a decoder. */
-export type GgmlType = 'Q8_0' | 'Q4_0'
+/** ggml block types with a decoder: all that files have (Q8_1 and Q8_K exist in memory only). */
+export type GgmlType =
+  | 'Q4_0'
+  | 'Q4_1'
+  | 'Q5_0'
+  | 'Q5_1'
+  | 'Q8_0'
+  | 'Q2_K'
+  | 'Q3_K'
+  | 'Q4_K'
+  | 'Q5_K'
+  | 'Q6_K'
+  | 'IQ1_S'
+  | 'IQ1_M'
+  | 'IQ2_XXS'
+  | 'IQ2_XS'
+  | 'IQ2_S'
+  | 'IQ3_XXS'
+  | 'IQ3_S'
+  | 'IQ4_NL'
+  | 'IQ4_XS'
+  | 'TQ1_0'
+  | 'TQ2_0'
+  | 'MXFP4'
+  | 'NVFP4'
+  | 'Q1_0'
+  | 'Q2_0'
 
 /** A matrix format: pure functions over whole row groups. */
 export interface RowCodec {

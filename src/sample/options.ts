@@ -1,6 +1,7 @@
 // What a caller may ask of a sampler, and the ranges.
 import { ValidationError } from '../base/errors.ts'
 
+/** How the next token is chosen from its logits. */
 export interface SamplingOptions {
   /** 0 = greedy (default); otherwise logits are divided by it. 0 … 100. */
   temperature?: number

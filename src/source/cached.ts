@@ -4,6 +4,7 @@ import { checkRange, closedError, destination } from './range.ts'
 import type { ByteSource, MaybePromise, ReadOptions } from './source.ts'
 import { orAborted, promised, Wrapper } from './wrapper.ts'
 
+/** How much is kept, and in what pieces. */
 export interface CacheOptions {
   /** Bytes kept, blocks on their way included: never more. */
   capBytes: number

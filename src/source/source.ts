@@ -5,6 +5,7 @@ export type MaybePromise<T> = T | Promise<T>
 /** How a file is read. `direct` is O_DIRECT: no page cache is left behind. */
 export type IoMode = 'mmap' | 'pread' | 'direct'
 
+/** Options of one read. */
 export interface ReadOptions {
   signal?: AbortSignal
   /** Read into this instead of a new buffer; must hold `length` bytes. May be a view of shared memory. */
@@ -26,6 +27,7 @@ export interface FileDescriptor {
 
 export type AdviseHint = 'sequential' | 'random' | 'willneed' | 'dontneed'
 
+/** Anything that has bytes: a file, a mapping, memory, a Blob. */
 export interface ByteSource {
   /** Bytes. */
   readonly size: number

@@ -3,6 +3,7 @@
 import { DTYPE_BYTES, type DType } from '../base/dtype.ts'
 import { ValidationError } from '../base/errors.ts'
 
+/** The array of a dtype; float16 and bfloat16 as their bits, complex64 as pairs. */
 export type TensorArray =
   | Float32Array
   | Float64Array

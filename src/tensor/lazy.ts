@@ -29,6 +29,7 @@ export interface ReadTensorOptions {
 /** `dtype`: elements as the tensor's `dtype` says (quantized ones are float32). `float32`: decoded. */
 export type ReadAs = 'dtype' | 'float32'
 
+/** Some elements of a tensor that is read in order. */
 export interface TensorChunk<T extends TensorArray = TensorArray> {
   /** Index of the first element, row-major. */
   readonly start: number
@@ -65,6 +66,7 @@ export function openTensors(
   }
 }
 
+/** A tensor of an open model: shape and type now, numbers when a method asks for them. Ends with its reader. */
 export class LazyTensor {
   readonly entry: TensorEntry
   readonly #stored: StoredTensor

@@ -6,6 +6,7 @@ import { type Frame, isolated, readPostProcessor, translateNormalizer, translate
 import { type DecoderSpec, readDecoder, tokenBytes } from './decoder.ts'
 import { knownKeys, objectAt, unsupported } from './fields.ts'
 import { ByteTextStream } from './stream.ts'
+import { within } from './timed.ts'
 import type { EncodeOptions, TextStream, Tokenizer } from './tokenizer.ts'
 import {
   type AddedToken,
@@ -37,6 +38,9 @@ const KEYS = ['version', 'truncation', 'padding', 'added_tokens', 'normalizer', 
 /** A run of "▁" and the word after it. */
 const WORDS = isolated('▁*[^▁]+|▁+')
 const NONE = new Uint8Array(0)
+/** Limit on encoding: the slowest texts measured (emoji, one byte a token) take 0.02 ms a character on a busy machine. */
+const TIME_MS = 3000
+const TIME_PER_CHARACTER_MS = 0.1
 
 export class BpeTokenizer implements Tokenizer {
   readonly vocabularySize: number
@@ -50,6 +54,7 @@ export class BpeTokenizer implements Tokenizer {
   readonly #literal: ReadonlySet<number>
   readonly #library: Library
   readonly #parts: JsonObject
+  readonly #where: string
   #plain: Library | undefined
 
   /**
@@ -58,6 +63,7 @@ export class BpeTokenizer implements Tokenizer {
    */
   constructor(json: JsonObject, options: BpeOptions) {
     const { where } = options
+    this.#where = where
     knownKeys(json, [...KEYS, 'decoder', 'model'], where)
     const model = objectAt(own(json, 'model'), `${where}: model`)
     checkModel(model, `${where}: model`)
@@ -116,13 +122,27 @@ export class BpeTokenizer implements Tokenizer {
       throw new ValidationError('REQUEST_INVALID', { what: 'text is not a string', got: typeof text })
     const library = options.parseSpecial === false ? this.#plainLibrary : this.#library
     // A lone surrogate has no UTF-8 form: it becomes U+FFFD, as it would in a file.
-    const ids = text === '' ? [] : library.encode(text.toWellFormed(), { add_special_tokens: false }).ids
+    const ids = text === '' ? [] : this.#encode(library, text.toWellFormed())
     for (const id of ids)
       if (!Number.isInteger(id)) throw new InferenceError('INTERNAL', { what: 'tokenizer returned no id', got: id })
     if (options.addSpecial === false) return ids
     const { before, after } = this.#frame
     const doubled = before.length > 0 && before[before.length - 1] === this.bosId && ids[0] === this.bosId
     return [...(doubled ? before.slice(0, -1) : before)].concat(ids, after)
+  }
+
+  /** Patterns that backtrack exponentially are refused at loading; what is slow all the same is stopped here. */
+  #encode(library: Library, text: string): number[] {
+    return within(
+      TIME_MS + TIME_PER_CHARACTER_MS * text.length,
+      () => library.encode(text, { add_special_tokens: false }).ids,
+      () =>
+        unsupported(
+          'the patterns of the tokenizer take too long on this text',
+          this.#where,
+          `${text.length} characters`,
+        ),
+    )
   }
 
   decode(ids: readonly number[], options: { skipSpecial?: boolean } = {}): string {

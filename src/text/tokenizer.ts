@@ -15,6 +15,7 @@ export interface TextStream {
   flush(): string
 }
 
+/** Text to token ids and back. */
 export interface Tokenizer {
   readonly vocabularySize: number
   readonly bosId?: number
@@ -22,6 +23,7 @@ export interface Tokenizer {
   readonly eosIds: readonly number[]
   /** Jinja source, where the model has a chat template. */
   readonly chatTemplate?: string
+  /** Ids of a text. The same text gives the same ids. */
   encode(text: string, options?: EncodeOptions): number[]
   /**
    * UTF-8 with U+FFFD for what is not, without SentencePiece's leading space. Special tokens are left out (`skipSpecial`, default true).
@@ -33,5 +35,6 @@ export interface Tokenizer {
    * incomplete belongs to the continuation. Special tokens have no text.
    */
   stream(prompt?: readonly number[]): TextStream
+  /** The token as the vocabulary spells it ('▁the', '<s>'); undefined for an id it does not have. */
   idToToken(id: number): string | undefined
 }

@@ -69,6 +69,8 @@ const REFUSED: [string, ErrorCode, string, JsonObject][] = [
     'layer_types',
     { layer_types: ['sliding_attention', 'full_attention', 'full_attention'] },
   ],
+  ['olmoe', 'ARCH_UNSUPPORTED', 'clip_qkv', { clip_qkv: 8 }],
+  ['olmoe', 'ARCH_UNSUPPORTED', 'num_local_experts', { num_local_experts: 4 }],
   ['smollm3', 'CONFIG_INVALID', 'no_rope_layers', { no_rope_layers: [1, 2, 1] }],
   ['smollm3', 'CONFIG_INVALID', 'no_rope_layers', { no_rope_layers: [1, 0] }],
   ['smollm3', 'ARCH_UNSUPPORTED', 'layer_types', { use_sliding_window: false }],
@@ -106,7 +108,8 @@ test.each(REFUSED)('%s: %s names %s', (name, code, text, more) => {
 
 const REFUSED_GGUF: [string, ErrorCode, string, JsonObject][] = [
   ['qwen2', 'ARCH_UNSUPPORTED', 'sliding_window', { 'qwen2.attention.sliding_window': 8 }],
-  ['qwen2', 'ARCH_UNSUPPORTED', 'yarn', { 'qwen2.rope.scaling.type': 'yarn', 'qwen2.rope.scaling.factor': 4 }],
+  ['qwen2', 'ARCH_UNSUPPORTED', 'yarn_attn_factor', { 'qwen2.rope.scaling.yarn_attn_factor': 1 }],
+  ['qwen2', 'ARCH_UNSUPPORTED', 'yarn_ext_factor', { 'qwen2.rope.scaling.yarn_ext_factor': 0.5 }],
   ['qwen2', 'ARCH_UNSUPPORTED', 'expert_count', { 'qwen2.expert_count': 4 }],
   ['qwen3', 'ARCH_UNSUPPORTED', 'qwen3vl', { 'general.architecture': 'qwen3vl' }],
   ['qwen3', 'ARCH_UNSUPPORTED', 'attention.scale', { 'qwen3.attention.scale': 0.5 }],

@@ -1,5 +1,7 @@
-// Writes a model as a GGUF file, version 3 (ggml, docs/gguf.md): float32 tensors, metadata of strings, lists of strings, counts and numbers.
+// Writes a model as a GGUF file, version 3 (ggml, docs/gguf.md): tensors of float32 or Q8_0, metadata of strings, lists of strings, counts and numbers.
 import { writeFileSync } from 'node:fs'
+import { codecOf } from '#sluice/quant/codec.js'
+import type { Weight } from '../graph/interpreter.ts'
 import type { SmallModel } from '../graph/models.ts'
 
 const ALIGNMENT = 32
@@ -8,7 +10,16 @@ const F32 = 6
 const STRING = 8
 const ARRAY = 9
 
-export function writeGguf(path: string, { config, tensors }: SmallModel): void {
+/** Types of tensors (ggml.h). */
+const TENSOR = { F32: 0, Q8_0: 8 } as const
+
+/** The tensors that `q8` names are rounded to Q8_0; the rest is float32. */
+export function writeGguf(
+  path: string,
+  { config, tensors }: SmallModel,
+  q8: (name: string) => boolean = () => false,
+): void {
+  const stored = new Map([...tensors].map(([name, weight]) => [name, store(weight, q8(name))]))
   const parts: Buffer[] = []
   const number = (size: 4 | 8, value: number) => {
     const b = Buffer.alloc(size)
@@ -46,20 +57,28 @@ export function writeGguf(path: string, { config, tensors }: SmallModel): void {
   }
   let offset = 0
   const padded = (n: number) => Math.ceil(n / ALIGNMENT) * ALIGNMENT
-  for (const [name, { shape, data }] of tensors) {
+  for (const [name, { shape }] of tensors) {
     text(name)
     number(4, shape.length)
     // GGUF lists the fastest dimension first.
     for (const n of shape.toReversed()) number(8, n)
-    number(4, 0)
+    const { type, bytes } = stored.get(name)!
+    number(4, type)
     number(8, offset)
-    offset += padded(4 * data.length)
+    offset += padded(bytes.length)
   }
   const header = parts.reduce((n, b) => n + b.length, 0)
   parts.push(Buffer.alloc(padded(header) - header))
-  for (const { data } of tensors.values()) {
-    const bytes = Buffer.from(Float32Array.from(data).buffer)
-    parts.push(bytes, Buffer.alloc(padded(bytes.length) - bytes.length))
-  }
+  for (const { bytes } of stored.values()) parts.push(bytes, Buffer.alloc(padded(bytes.length) - bytes.length))
   writeFileSync(path, Buffer.concat(parts))
+}
+
+function store({ shape, data }: Weight, q8: boolean): { type: number; bytes: Buffer } {
+  const values = Float32Array.from(data)
+  if (!q8) return { type: TENSOR.F32, bytes: Buffer.from(values.buffer) }
+  const cols = shape.at(-1)!
+  const codec = codecOf({ kind: 'ggml', type: 'Q8_0' })
+  const bytes = Buffer.alloc(codec.byteLength(values.length / cols, cols))
+  codec.encode!(values, values.length / cols, cols, bytes)
+  return { type: TENSOR.Q8_0, bytes }
 }

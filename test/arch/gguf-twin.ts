@@ -72,6 +72,8 @@ function special(model: SmallModel, tensors: Map<string, Weight>): JsonObject {
       expert_used_count: c.num_experts_per_tok!,
       expert_feed_forward_length: c.moe_intermediate_size!,
     }
+  if (model.config.model_type === 'olmoe')
+    return { expert_count: c.num_experts!, expert_used_count: c.num_experts_per_tok! }
   if (model.config.model_type === 'granite')
     return {
       'attention.scale': c.attention_multiplier!,

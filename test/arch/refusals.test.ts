@@ -32,8 +32,8 @@ const REFUSED: [ErrorCode, string, JsonObject][] = [
   ['ARCH_UNSUPPORTED', 'gptq', { quantization_config: { quant_method: 'gptq', bits: 4 } }],
   ['ARCH_UNSUPPORTED', 'ntk', { rope_scaling: { rope_type: 'ntk', factor: 4 } }],
   [
-    'ARCH_UNSUPPORTED',
-    'longrope',
+    'CONFIG_INVALID',
+    'original_max_position_embeddings',
     { rope_scaling: { type: 'longrope', short_factor: [1, 1, 1], long_factor: [2, 2, 2] } },
   ],
   [
@@ -160,7 +160,8 @@ test('mixtral: impossible experts, a sliding window, a bias', () => {
 const REFUSED_GGUF: [ErrorCode, string, JsonObject][] = [
   ['ARCH_UNSUPPORTED', 'gemma2', { 'general.architecture': 'gemma2' }],
   ['ARCH_UNSUPPORTED', 'adapter', { 'general.type': 'adapter' }],
-  ['ARCH_UNSUPPORTED', 'yarn', { 'llama.rope.scaling.type': 'yarn' }],
+  ['ARCH_UNSUPPORTED', 'longrope', { 'llama.rope.scaling.type': 'longrope' }],
+  ['CONFIG_INVALID', 'rope.scaling.factor', { 'llama.rope.scaling.type': 'yarn' }],
   ['ARCH_UNSUPPORTED', 'attn_factor', { 'llama.rope.scaling.attn_factor': 2 }],
   ['ARCH_UNSUPPORTED', 'rope.dimension_count', { 'llama.rope.dimension_count': 4 }],
   ['ARCH_UNSUPPORTED', 'value_length', { 'llama.attention.value_length': 8 }],

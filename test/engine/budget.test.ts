@@ -63,7 +63,7 @@ describe('the smallest budget that is named', () => {
     try {
       for (const memory of [1, 100_000_000, 10 ** 10]) {
         // Of a refusal or of a forecast. The process grows while tests run, so what it takes is asked again and again.
-        const named = await (async () => model.plan({ ...options, memory }).requiredBytes)().catch(
+        const named = await (async () => (await model.plan({ ...options, memory })).requiredBytes)().catch(
           (e: { details: { requiredBytes: number } }) => e.details.requiredBytes,
         )
         const engine = await model.engine({ ...options, memory: named + 4 * 1024 ** 2 })

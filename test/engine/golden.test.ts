@@ -30,10 +30,15 @@ const MODELS: { model: string[]; golden: string[]; text?: boolean; reference?: s
     reference: 'stories260k-hf-bf16.npy',
     text: false,
   },
-  ...['F32', 'F16', 'BF16', 'ffn192-Q8_0', 'ffn192-Q4_0'].map((t) => ({
+  ...[
+    'F32',
+    'F16',
+    'BF16',
+    ...['Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'IQ4_NL', 'MXFP4'].map((t) => `ffn192-${t}`),
+  ].map((t) => ({
     model: ['stories260k', 'gguf', `stories260K-${t}.gguf`],
     golden: ['stories260k', 'golden', `stories260K-${t}.json`],
-    text: !t.includes('Q'),
+    text: !t.startsWith('ffn192'),
   })),
   {
     model: ['foreign', 'gguf', 'stories260K-ffn192-Q8_0-bigendian.gguf'],
@@ -50,6 +55,11 @@ const MODELS: { model: string[]; golden: string[]; text?: boolean; reference?: s
     text: false,
   },
   { model: ['stories4m', 'hf'], golden: ['stories4m', 'golden', 'stories4m-BF16.json'] },
+  ...['Q2_K', 'Q3_K', 'Q4_K', 'Q5_K', 'Q6_K', 'IQ4_XS', 'Q4_K_M-by-llamacpp'].map((t) => ({
+    model: ['stories4m', 'gguf', `stories4m-${t}.gguf`],
+    golden: ['stories4m', 'golden', `stories4m-${t}.json`],
+    text: false,
+  })),
   { model: ['stories-moe', 'hf'], golden: ['stories-moe', 'golden', 'stories-moe-F16.json'] },
   { model: ['stories-moe', 'gguf', 'stories-moe-F16.gguf'], golden: ['stories-moe', 'golden', 'stories-moe-F16.json'] },
   {

@@ -102,7 +102,12 @@ dataTest('only the experts that tokens go to are read, and the answer is the sam
     return { logits: Buffer.from(Float32Array.from(logits).buffer), trace, pager }
   }
   const whole = await run({ threads: 1 })
-  for (const options of [{ threads: 2, weightMemory: 2_000_000 }, { threads: 3, weightMemory: 1_000_000 }, { threads: 1, weightMemory: 3_500_000 }, { threads: 2 }]) {
+  for (const options of [
+    { threads: 2, weightMemory: 2_000_000 },
+    { threads: 3, weightMemory: 1_000_000 },
+    { threads: 1, weightMemory: 3_500_000 },
+    { threads: 2 },
+  ]) {
     const got = await run(options)
     expect(got.logits.equals(whole.logits), JSON.stringify(options)).toBe(true)
     expect(got.trace).toEqual(whole.trace)

@@ -124,6 +124,17 @@ test('computeOf: what runs as it lies, what is re-laid, what needs a transcode',
   expect(computeOf({ kind: 'plain', dtype: 'float32', bigEndian: true })).toBeUndefined()
   expect(computeOf({ kind: 'plain', dtype: 'int8' })).toBeUndefined()
   expect(computeOf({ kind: 'ggml', type: 'Q4_0' })).toMatchObject({ encoding: COMPUTE.int4, block: 32, repack: 'Q4_0' })
+  expect(computeOf({ kind: 'ggml', type: 'Q4_K' })).toEqual({
+    encoding: COMPUTE.int4m,
+    block: 32,
+    scaleF32: 1,
+    multiplier: 1,
+    repack: 'exactForm',
+  })
+  expect(computeOf({ kind: 'ggml', type: 'Q6_K' })).toMatchObject({ encoding: COMPUTE.f32, repack: 'exactForm' })
+  expect(() => computeOf({ kind: 'ggml', type: 'constructor' as 'Q4_K' })).toThrow(
+    expect.objectContaining({ code: 'QUANT_UNSUPPORTED' }),
+  )
   expect(computeOf({ kind: 'ggml', type: 'Q8_0', bigEndian: true })).toBeUndefined()
   const panel = computeOf({ kind: 'panel', scheme: 'nf4', block: 64, scale: 'f32', exponent: -3 })!
   expect(panel).toEqual({ encoding: COMPUTE.nf4, block: 64, scaleF32: 1, multiplier: 0.125, repack: 'none' })

@@ -19,6 +19,13 @@ export const INT4: Encoding = { kind: 'panel', scheme: 'int4', block: 32, scale:
 export const Q4_0: Encoding = { kind: 'ggml', type: 'Q4_0' }
 export const Q8_0: Encoding = { kind: 'ggml', type: 'Q8_0' }
 export const Q8_0_BIG: Encoding = { kind: 'ggml', type: 'Q8_0', bigEndian: true }
+/** Panels with minima, panels with float32 scales, and decoded rows. */
+export const Q4_1: Encoding = { kind: 'ggml', type: 'Q4_1' }
+export const MXFP4: Encoding = { kind: 'ggml', type: 'MXFP4' }
+export const Q5_1: Encoding = { kind: 'ggml', type: 'Q5_1' }
+export const Q5_1_BIG: Encoding = { kind: 'ggml', type: 'Q5_1', bigEndian: true }
+
+const GGML_BYTES: Readonly<Record<string, number>> = { Q4_0: 18, Q8_0: 34, Q4_1: 20, MXFP4: 17, Q5_1: 24 }
 
 export interface MatrixSpec {
   rows: number
@@ -44,7 +51,7 @@ export interface Model {
 function rowBytes(e: Encoding, cols: number): number {
   if (e.kind === 'plain') return cols * (e.dtype === 'float32' ? 4 : 2)
   if (e.kind === 'panel') return (cols / 32) * 18
-  return (cols / 32) * (e.type === 'Q4_0' ? 18 : 34)
+  return (cols / 32) * GGML_BYTES[e.type]!
 }
 
 export function randomBytes(length: number, seed: number): Uint8Array {
@@ -70,6 +77,9 @@ export function makeModel(specs: readonly MatrixSpec[], sourceCount: number, see
     const row = rowBytes(spec.encoding, spec.cols)
     const bytesOf = (rows: number) => Math.ceil(rows / unit) * unit * row
     const bytes = randomBytes(bytesOf(spec.rows), seed + k)
+    // Decoded types: no float16 field is NaN, whose bits are nobody's promise.
+    if (spec.encoding.kind === 'ggml' && spec.encoding.type.endsWith('_1'))
+      for (let i = 0; i < bytes.length; i++) bytes[i] = bytes[i]! & 0xbf
     stored.set(name, bytes)
     const segments: Segment[] = []
     for (let from = 0; from < spec.rows; from += spec.split ?? spec.rows) {
@@ -152,24 +162,59 @@ function toCompute(e: Encoding, stored: Uint8Array, rows: number, cols: number):
     const size = e.dtype === 'float32' ? 4 : 2
     return stored.map((_, i) => stored[i - (i % size) + size - 1 - (i % size)]!)
   }
+  if (e.kind !== 'ggml') throw new Error(e.kind)
   const blocks = cols / 32
-  const block = e.type === 'Q4_0' ? 18 : 34
-  const out = new Uint8Array(Math.ceil(rows / 16) * blocks * 16 * block)
-  const codeBytes = 16 * (block - 2)
+  const block = GGML_BYTES[e.type]!
+  const view = new DataView(stored.buffer, stored.byteOffset, stored.length)
+  const half = (at: number): number => {
+    const bits = view.getUint16(at, e.bigEndian !== true)
+    const m = bits & 1023
+    const exponent = (bits >> 10) & 31
+    return (bits >> 15 ? -1 : 1) * (exponent === 0 ? m * 2 ** -24 : (1024 + m) * 2 ** (exponent - 25))
+  }
+  if (e.type === 'Q5_1') {
+    const values = new Float32Array(rows * cols)
+    values.forEach((_, i) => {
+      const from = Math.floor(i / 32) * 24
+      const c = i % 32
+      const nibble = (stored[from + 8 + (c % 16)]! >> (c < 16 ? 0 : 4)) & 15
+      const fifth = (view.getUint32(from + 4, e.bigEndian !== true) >>> c) & 1
+      values[i] = half(from) * (nibble + 16 * fifth) + half(from + 2)
+    })
+    return new Uint8Array(values.buffer)
+  }
+  const four = e.type === 'Q4_0' || e.type === 'Q4_1'
+  const codeBytes = four ? 256 : 512
+  // Bytes of what lies in rows behind the codes of a block: scales, minima.
+  const after = e.type === 'MXFP4' ? [4] : e.type === 'Q4_1' ? [2, 2] : [2]
+  const panelBlock = codeBytes + 16 * after.reduce((sum, n) => sum + n, 0)
+  const codesAt = e.type === 'MXFP4' ? 1 : 2 * after.length
+  const e2m1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]
+  const out = new Uint8Array(Math.ceil(rows / 16) * blocks * panelBlock)
   for (let r = 0; r < rows; r++)
     for (let b = 0; b < blocks; b++) {
       const from = (r * blocks + b) * block
-      const to = (Math.floor(r / 16) * blocks + b) * 16 * block
+      const to = (Math.floor(r / 16) * blocks + b) * panelBlock
       const lane = r % 16
       const [lo, hi] = e.bigEndian === true ? [1, 0] : [0, 1]
-      out[to + codeBytes + 2 * lane] = stored[from + lo]!
-      out[to + codeBytes + 2 * lane + 1] = stored[from + hi]!
+      if (e.type === 'MXFP4')
+        new DataView(out.buffer).setFloat32(to + codeBytes + 4 * lane, 2 ** (stored[from]! - 128), true)
+      else
+        after.forEach((_, k) => {
+          out[to + codeBytes + 32 * k + 2 * lane] = stored[from + 2 * k + lo]!
+          out[to + codeBytes + 32 * k + 2 * lane + 1] = stored[from + 2 * k + hi]!
+        })
       for (let c = 0; c < 32; c++) {
+        const eight = to + Math.floor(c / 4) * 64 + lane * 4 + (c % 4)
         if (e.type === 'Q8_0') {
-          out[to + Math.floor(c / 4) * 64 + lane * 4 + (c % 4)] = stored[from + 2 + c]!
+          out[eight] = stored[from + 2 + c]!
           continue
         }
-        const code = c < 16 ? stored[from + 2 + c]! & 15 : stored[from + 2 + c - 16]! >> 4
+        const code = (stored[from + codesAt + (c % 16)]! >> (c < 16 ? 0 : 4)) & 15
+        if (e.type === 'MXFP4') {
+          out[eight] = e2m1[code]!
+          continue
+        }
         const at = to + Math.floor(c / 8) * 64 + lane * 4 + (c % 4)
         out[at] = out[at]! | (c % 8 < 4 ? code : code << 4)
       }

@@ -22,9 +22,18 @@ async function decodeAll(reader: ModelReader, entry: TensorEntry): Promise<Float
 }
 
 const cases: [string, () => Promise<ModelReader>][] = [
-  ...['F32', 'F16', 'BF16', 'ffn192-Q8_0', 'ffn192-Q4_0'].map((name): [string, () => Promise<ModelReader>] => [
+  ...[
+    'F32',
+    'F16',
+    'BF16',
+    ...['Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'IQ4_NL', 'MXFP4'].map((t) => `ffn192-${t}`),
+  ].map((name): [string, () => Promise<ModelReader>] => [
     `GGUF ${name}`,
     () => openGguf(data('stories260k', 'gguf', `stories260K-${name}.gguf`)),
+  ]),
+  ...['Q2_K', 'Q4_K_M-by-llamacpp', 'IQ4_XS'].map((name): [string, () => Promise<ModelReader>] => [
+    `GGUF ${name}`,
+    () => openGguf(data('stories4m', 'gguf', `stories4m-${name}.gguf`)),
   ]),
   ['safetensors, four shards', () => openSafetensors(data('stories4m', 'hf'))],
 ]

@@ -18,8 +18,12 @@ import {
   F32_BIG,
   INT4,
   type Model,
+  MXFP4,
   makeModel,
   Q4_0,
+  Q4_1,
+  Q5_1,
+  Q5_1_BIG,
   Q8_0,
   Q8_0_BIG,
   readerOf,
@@ -60,7 +64,7 @@ const memoriesOf = (o: PagerOptions) => o.arenas.arenas.map((a) => a.memory)
 const matrix = fc.record({
   rows: fc.integer({ min: 1, max: 200 }),
   cols: fc.constantFrom(32, 64, 160),
-  encoding: fc.constantFrom(F32, F16, F32_BIG, BF16_BIG, INT4, Q4_0, Q8_0, Q8_0_BIG),
+  encoding: fc.constantFrom(F32, F16, F32_BIG, BF16_BIG, INT4, Q4_0, Q8_0, Q8_0_BIG, Q4_1, MXFP4, Q5_1, Q5_1_BIG),
   split: fc.option(fc.constantFrom(16, 48, 96), { nil: undefined }),
   table: fc.option(fc.constantFrom(16, 32, 112), { nil: undefined }),
   gap: fc.integer({ min: 0, max: 40 }),
@@ -156,6 +160,24 @@ test('the first pass reads every byte once, later passes the streamed bytes only
   expect(report.bytesRead).toBe(48 * 4096 + (passes - 1) * plan.streamedBytesPerPass + ahead * 4096)
   expect(report.reads).toBe(report.bytesRead / 4096)
   expect(report.pagesVerified).toBe(48)
+})
+
+test('decoded types take the memory of their numbers: plans and budgets say so, streaming reads what is stored', async () => {
+  const rows = 640
+  const model = makeModel([{ rows, cols: 64, encoding: Q5_1 }], 1, 11)
+  const options = setup(model, { weightBytes: 100_000, pageBytes: 16_384 })
+  const { high } = bounds(options)
+  expect(high).toBeGreaterThanOrEqual(rows * 64 * 4)
+  const pager = await createPager(options)
+  const plan = pager.plan()
+  expect(plan.weightBytes).toBe(rows * 64 * 4)
+  expect(plan.totalBytes).toBeLessThanOrEqual(100_000)
+  expect(pager.matrices[0]!.rowsPerPage * 64 * 4).toBeLessThanOrEqual(16_384) // pages are sized by their memory
+  expect(plan.streamedPages).toBeGreaterThan(0)
+  expect(plan.streamedBytesPerPass).toBe(plan.streamedPages * pager.matrices[0]!.rowsPerPage * 2 * 24)
+  // A slot of the staging area holds stored bytes alone.
+  expect(plan.stageBytes).toBeLessThan(10 * pager.matrices[0]!.rowsPerPage * 2 * 24)
+  await pager.close()
 })
 
 test('when all fits, nothing is read twice and nobody waits in the second pass', async () => {

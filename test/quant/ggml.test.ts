@@ -3,7 +3,8 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { codecOf } from '#sluice/quant/codec.js'
 import { ggmlCodec } from '#sluice/quant/ggml.js'
-import { REPACKED, repackQ4_0ToPanel, repackQ8_0ToPanel } from '#sluice/quant/ggml-repack.js'
+import { EXACT_FORM } from '#sluice/quant/ggml-form.js'
+import { repackQ4_0ToPanel, repackQ8_0ToPanel } from '#sluice/quant/ggml-repack.js'
 import { data, dataTest } from '../data.ts'
 import { asFloats, readSafetensors } from './read-safetensors.ts'
 
@@ -51,7 +52,7 @@ describe.each(TYPES)('%s', (type) => {
           const cols = blocks * 32
           const bytes = Uint8Array.from({ length: rows * blocks * BLOCK_BYTES[type] }, () => stream.next().value!)
           const expected = decode(type, bytes, rows, cols, bigEndian)
-          const codec = codecOf(REPACKED[type])
+          const codec = codecOf(EXACT_FORM[type])
           const panels = new Uint8Array(codec.byteLength(rows, cols)).fill(0xa5)
           const repack = type === 'Q4_0' ? repackQ4_0ToPanel : repackQ8_0ToPanel
           repack(bytes, rows, cols, panels, bigEndian)

@@ -18,7 +18,7 @@ TOKENS = 40
 
 # name → (architecture, fields, what the forward pass does: independent of how the fields are read elsewhere)
 FAMILIES = {
-    'qwen2': ('Qwen2ForCausalLM', dict(model_type='qwen2', use_sliding_window=False, sliding_window=8, max_window_layers=1),
+    'qwen2': ('Qwen2ForCausalLM', dict(model_type='qwen2', head_dim=None, use_sliding_window=False, sliding_window=8, max_window_layers=1),
               dict(biases=['q', 'k', 'v'])),
     'qwen2-tied-window': ('Qwen2ForCausalLM',
                           dict(model_type='qwen2', tie_word_embeddings=True, use_sliding_window=True, sliding_window=8,
@@ -36,7 +36,10 @@ FAMILIES = {
                                    moe_intermediate_size=32, norm_topk_prob=False, mlp_only_layers=[3], decoder_sparse_step=2,
                                    use_sliding_window=False, attention_bias=True),
                               dict(head_norms=True, biases=['q', 'k', 'v', 'o'], experts=[False, True, False, False], renormalize=False)),
-    'olmo2': ('Olmo2ForCausalLM', dict(model_type='olmo2', attention_bias=False), dict(post_norms=True, width_norms=True)),
+    'olmo2': ('Olmo2ForCausalLM', dict(model_type='olmo2', head_dim=None, attention_bias=False), dict(post_norms=True, width_norms=True)),
+    'olmoe': ('OlmoeForCausalLM',
+              dict(model_type='olmoe', head_dim=None, num_key_value_heads=4, intermediate_size=24, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None),
+              dict(width_norms=True, experts=[True, True, True], renormalize=False)),
     'smollm3': ('SmolLM3ForCausalLM',
                 dict(model_type='smollm3', tie_word_embeddings=True, no_rope_layers=[1, 0, 1], no_rope_layer_interval=2, mlp_bias=True,
                      layer_types=['full_attention', 'sliding_attention', 'full_attention'], use_sliding_window=True, sliding_window=11),
@@ -49,15 +52,20 @@ FAMILIES = {
                      logits_scaling=0.25, attention_bias=False),
                 dict(embedding_factor=3.0, residual_factor=0.22, score_factor=0.125, logit_divisor=0.25)),
     'phi3': ('Phi3ForCausalLM',
-             dict(model_type='phi3', head_dim=None, hidden_size=64, partial_rotary_factor=0.75, sliding_window=17, max_position_embeddings=512,
-                  original_max_position_embeddings=64,
+             dict(model_type='phi3', head_dim=None, hidden_size=64, partial_rotary_factor=0.75, sliding_window=17, max_position_embeddings=2048,
+                  original_max_position_embeddings=256,
                   rope_scaling=dict(type='longrope', short_factor=[1.0, 1.1, 1.25, 1.5, 2.0, 3.0], long_factor=[9.0] * 6)),
              dict(fused=True, rotary_dim=12, windows=[17, 17, 17], short_factor=[1.0, 1.1, 1.25, 1.5, 2.0, 3.0],
-                  cos_factor=float(np.sqrt(1 + np.log(512 / 64) / np.log(64))))),
+                  cos_factor=float(np.sqrt(1 + np.log(2048 / 256) / np.log(256))))),
     'llama-yarn': ('LlamaForCausalLM',
                    dict(model_type='llama', max_position_embeddings=8192, rope_parameters=dict(rope_type='yarn', rope_theta=1000.0, factor=8.0, beta_fast=16.0, beta_slow=2.0,
                         original_max_position_embeddings=1024, mscale=0.707, mscale_all_dim=1.2, truncate=False)),
                    dict(yarn=dict(factor=8.0, original=1024, fast=16.0, slow=2.0, whole=False, mscale=(0.707, 1.2)))),
+    'llama-longrope': ('LlamaForCausalLM',
+                       dict(model_type='llama', num_hidden_layers=2,
+                            rope_scaling=dict(rope_type='longrope', short_factor=[1.0, 1.2, 1.4, 1.6, 2.0, 2.5, 3.0, 4.0], long_factor=[8.0] * 8,
+                                              factor=2.0, original_max_position_embeddings=128, attention_factor=1.25)),
+                       dict(cos_factor=1.25, short_factor=[1.0, 1.2, 1.4, 1.6, 2.0, 2.5, 3.0, 4.0])),
     'llama-dynamic': ('LlamaForCausalLM', dict(model_type='llama', rope_scaling=dict(type='dynamic', factor=4.0)), dict()),
 }
 
@@ -68,6 +76,7 @@ def checkpoint(name, config, how):
     rng = np.random.default_rng(seed)
     hidden, inner, heads, kv = (config[k] for k in ('hidden_size', 'intermediate_size', 'num_attention_heads', 'num_key_value_heads'))
     dim = config.get('head_dim') or hidden // heads
+    expert_inner = config.get('moe_intermediate_size', inner)
     tensors = {}
 
     def matrix(n, out, width):
@@ -100,9 +109,9 @@ def checkpoint(name, config, how):
         if how.get('experts', [False] * 9)[i]:
             matrix(at + 'mlp.gate', config['num_experts'], hidden)
             for e in range(config['num_experts']):
-                matrix(at + f'mlp.experts.{e}.gate_proj', config['moe_intermediate_size'], hidden)
-                matrix(at + f'mlp.experts.{e}.up_proj', config['moe_intermediate_size'], hidden)
-                matrix(at + f'mlp.experts.{e}.down_proj', hidden, config['moe_intermediate_size'])
+                matrix(at + f'mlp.experts.{e}.gate_proj', expert_inner, hidden)
+                matrix(at + f'mlp.experts.{e}.up_proj', expert_inner, hidden)
+                matrix(at + f'mlp.experts.{e}.down_proj', hidden, expert_inner)
         elif how.get('fused'):
             matrix(at + 'mlp.gate_up_proj', 2 * inner, hidden)
             matrix(at + 'mlp.down_proj', hidden, inner)

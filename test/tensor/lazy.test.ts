@@ -407,13 +407,13 @@ test('what does not exist is refused', async () => {
   const { file } = encoded(F32, 10, 16)
   const opaque: TensorEntry = {
     name: 'q',
-    encoding: { kind: 'opaque', type: 'Q4_K', block: 256, blockBytes: 144 },
+    encoding: { kind: 'opaque', type: 'Q8_K', block: 256, blockBytes: 292 },
     dtype: 'float32',
     shape: [1, 256],
     rows: 1,
     cols: 256,
-    byteLength: 144,
-    segments: [{ source: 0, offset: 0, length: 144, rowStart: 0, rows: 1 }],
+    byteLength: 292,
+    segments: [{ source: 0, offset: 0, length: 292, rowStart: 0, rows: 1 }],
   }
   const tensors = openTensors(model([entry(F32, 10, 16, 0), opaque], [file]).reader)
   expect(() => tensors.get('x')).toThrowError(expect.objectContaining({ code: 'TENSOR_NOT_FOUND' }))
@@ -448,8 +448,8 @@ test('what does not exist is refused', async () => {
     () => tensors.get('q').rowsAt([0]),
     () => tensors.get('q').slice([]),
   ])
-    await expect(use()).rejects.toMatchObject({ code: 'QUANT_UNSUPPORTED', details: { type: 'Q4_K', tensor: 'q' } })
-  expect(await tensors.get('q').bytes()).toEqual(file.slice(0, 144)) // copying needs no decoder
+    await expect(use()).rejects.toMatchObject({ code: 'QUANT_UNSUPPORTED', details: { type: 'Q8_K', tensor: 'q' } })
+  expect(await tensors.get('q').bytes()).toEqual(file.slice(0, 292)) // copying needs no decoder
 })
 
 test('panels come by whole panels as bytes', async () => {

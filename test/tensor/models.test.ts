@@ -5,6 +5,8 @@ import { expect, test } from 'vitest'
 import { openGguf } from '#sluice/format/gguf/read.js'
 import type { ModelReader, TensorEntry } from '#sluice/format/reader.js'
 import { openSafetensors } from '#sluice/format/safetensors/read.js'
+import { EXACT_FORM } from '#sluice/quant/ggml-form.js'
+import type { GgmlType } from '#sluice/quant/scheme.js'
 import { type CountedSource, counted } from '#sluice/source/counted.js'
 import { openFile } from '#sluice/source/openFile.js'
 import type { ByteSource } from '#sluice/source/source.js'
@@ -169,7 +171,7 @@ dataTest.each([
   })
 })
 
-dataTest.each(['Q8_0', 'Q4_0'] as const)('%s blocks decode to what ggml decodes them to', async (type) => {
+dataTest.each(Object.keys(EXACT_FORM) as GgmlType[])('%s blocks decode to what ggml decodes them to', async (type) => {
   await withReaders([openSafetensors(data('quant/ggml-blocks.safetensors'))], async (reader) => {
     const blocks = reader.tensors.get(`${type}.blocks`)!
     const e: TensorEntry = {
@@ -217,17 +219,19 @@ dataTest('every tensor of the metadata sample has the values its author wrote do
   })
 })
 
-dataTest('a type without a decoder is listed and refused by name when read', async () => {
+dataTest('rows of ggml blocks are read alone, and are those of the whole tensor', async () => {
   for (const file of readdirSync(data('stories4m/gguf')))
     await withReaders([openGguf(data('stories4m/gguf', file))], async (reader) => {
-      const opaque = [...reader.tensors.values()].filter((t) => t.encoding.kind === 'opaque')
-      expect(opaque.length, file).toBeGreaterThan(0)
+      const blocks = [...reader.tensors.values()].filter((t) => t.encoding.kind === 'ggml')
+      expect(blocks.length, file).toBeGreaterThan(0)
       const tensors = openTensors(reader)
-      for (const t of opaque)
-        await expect(tensors.get(t.name).rows(0, 1)).rejects.toMatchObject({
-          code: 'QUANT_UNSUPPORTED',
-          details: { tensor: t.name, type: (t.encoding as { type: string }).type },
-        })
+      for (const t of [blocks[0]!, blocks.at(-1)!]) {
+        const w = tensors.get(t.name)
+        const whole = await w.astype('float32')
+        const before = reader.bytesRead
+        expect(await w.rows(t.rows - 3, t.rows - 1)).toEqual(whole.slice((t.rows - 3) * t.cols, (t.rows - 1) * t.cols))
+        expect(reader.bytesRead - before).toBeLessThanOrEqual(2 * (t.byteLength / t.rows))
+      }
     })
 })
 

@@ -1,15 +1,17 @@
 // sluice convert: any model → package, quantized on the way, with the error of every tensor.
 import { type Command, Option } from 'commander'
-import { type Model, open } from '../../api/model.ts'
+import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { isSluiceError, notImplemented } from '../../base/errors.ts'
 import { printable } from '../../base/printable.ts'
-import { type ConversionReport, convertToWia } from '../../convert/convert.ts'
+import type { ConversionReport } from '../../convert/convert.ts'
 import { QUANTIZATIONS, type Quantization } from '../../convert/policy.ts'
 import type { PackagedAdapter } from '../../format/reader.ts'
 import { cancelOnSignals } from '../cancel.ts'
+import { runnable, withModel } from '../model.ts'
 import { bytes, jsonOption, repeat } from '../options.ts'
 import { showProgress } from '../progress.ts'
+import { warn } from '../warn.ts'
 import { encodingName } from './inspect.ts'
 
 interface ConvertFlags {
@@ -27,34 +29,36 @@ interface ConvertFlags {
 
 async function convert(path: string, flags: ConvertFlags): Promise<void> {
   if (flags.to !== 'wia') notImplemented(`writing ${flags.to}`)
+  const json = flags.json === true
   const signal = cancelOnSignals()
-  const hide = showProgress(flags.json ? 'none' : 'auto')
+  const hide = showProgress(json ? 'none' : 'auto')
   const started = performance.now()
-  // Every byte is read once and never again: neither a mapping nor the page cache should keep it.
-  const model = await open(path, { ioMode: 'pread', dropBehind: true })
   try {
-    const arch = flags.tensorsOnly ? undefined : model.architecture()
-    const report = await convertToWia(model.reader, arch, flags.output, {
-      quantization: flags.quantize,
-      ...(flags.shardSize === undefined ? {} : { maxShardBytes: flags.shardSize }),
-      force: flags.force === true,
-      metadata: {
-        ...(flags.name === undefined ? {} : { model_name: flags.name }),
-        ...(flags.license === undefined ? {} : { license: flags.license }),
-      },
-      adapters: await packed(model, flags.adapter ?? []),
-      signal,
+    // Every byte is read once and never again: neither a mapping nor the page cache should keep it.
+    await withModel(path, { ioMode: 'pread', dropBehind: true }, async (model) => {
+      const arch = flags.tensorsOnly ? undefined : runnable(model, json)
+      const { convertToWia } = await import('../../convert/convert.ts')
+      const report = await convertToWia(model.reader, arch, flags.output, {
+        quantization: flags.quantize,
+        ...(flags.shardSize === undefined ? {} : { maxShardBytes: flags.shardSize }),
+        force: flags.force === true,
+        metadata: {
+          ...(flags.name === undefined ? {} : { model_name: flags.name }),
+          ...(flags.license === undefined ? {} : { license: flags.license }),
+        },
+        adapters: await packed(model, flags.adapter ?? []),
+        signal,
+      })
+      hide()
+      print(report, (performance.now() - started) / 1000, json)
     })
-    hide()
-    print(report, (performance.now() - started) / 1000, flags.json === true)
   } catch (err) {
     hide()
     if (isSluiceError(err, 'ARCH_UNSUPPORTED') && !flags.tensorsOnly)
-      console.error('sluice: --tensors-only converts the tensors without an architecture; such a package cannot be run')
+      warn('--tensors-only converts the tensors without an architecture; such a package cannot be run', json)
     throw err
   } finally {
     hide()
-    await model.close()
   }
 }
 
@@ -64,7 +68,6 @@ async function packed(model: Model, paths: readonly string[]): Promise<PackagedA
   for (const text of paths) {
     const { name, path } = parseNamed(text)
     const adapter = await model.adapter(path)
-    await adapter.reader.close()
     adapters.push({ name: name ?? adapter.name, path })
   }
   return adapters

@@ -1,9 +1,6 @@
 // sluice doctor: what this machine offers and what would be used.
 import type { Command } from 'commander'
 import { formatBytes } from '../../base/bytes.ts'
-import { selectKernels } from '../../kernels/select.ts'
-import { cpuCount, machineMemory, processResident } from '../../memory/machine.ts'
-import { loadAddon } from '../../source/addon.ts'
 import { jsonOption } from '../options.ts'
 import { version } from '../version.ts'
 
@@ -17,6 +14,9 @@ async function hasMmapIo(): Promise<boolean> {
 }
 
 async function doctor(options: { json?: boolean }): Promise<void> {
+  const { selectKernels } = await import('../../kernels/select.ts')
+  const { cpuCount, machineMemory, processResident } = await import('../../memory/machine.ts')
+  const { loadAddon } = await import('../../source/addon.ts')
   const memory = machineMemory()
   const kernels = await selectKernels()
   const facts = {
@@ -58,5 +58,6 @@ export function register(program: Command): void {
     .command('doctor')
     .description('show what this machine offers: cores, memory, kernels, I/O')
     .addOption(jsonOption())
+    .addHelpText('after', '\nExamples:\n  sluice doctor\n  sluice doctor --json')
     .action(doctor)
 }

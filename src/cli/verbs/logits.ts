@@ -1,10 +1,11 @@
 // sluice logits: the logits of every token of a text, as .npy [tokens, vocabulary] float32.
 import type { Command } from 'commander'
-import { open } from '../../api/model.ts'
+import type { Model } from '../../api/model.ts'
 import { InferenceError, ValidationError } from '../../base/errors.ts'
-import { npyHeader } from '../../tensor/npy.ts'
+import type { Engine } from '../../engine/engine.ts'
 import { cancelOnSignals } from '../cancel.ts'
-import { attachAdapters, type EngineFlags, engineOptions } from '../engine-options.ts'
+import type { EngineFlags } from '../engine-options.ts'
+import { withEngine, withModel } from '../model.ts'
 import {
   allowPartialOption,
   contextOption,
@@ -27,55 +28,59 @@ interface LogitsFlags extends EngineFlags {
   prompt?: string
   ids?: number[]
   output: string
-  json?: boolean
 }
 
 async function logits(path: string, flags: LogitsFlags): Promise<void> {
   if ((flags.prompt === undefined) === (flags.ids === undefined))
-    throw new ValidationError('USAGE', { what: 'give --prompt or --ids, one of the two' })
+    throw new ValidationError('USAGE', {
+      what: 'give --prompt or --ids, one of the two',
+      remedy: 'Example: sluice logits model.wia --prompt "Once upon a time" -o logits.npy',
+    })
   const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
-  const model = await open(path, { verify: flags.verify })
   try {
-    const tokenizer = await model.tokenizer()
-    if (flags.prompt !== undefined && tokenizer === undefined)
-      throw new InferenceError('TOKENIZER_MISSING', {
-        what: 'model has no tokenizer',
-        where: path,
-        remedy: 'Use --ids.',
+    await withModel(path, { verify: flags.verify, signal }, async (model) => {
+      const ids = flags.ids ?? (await encode(model, flags.prompt!))
+      await withEngine(model, flags, async (engine) => {
+        await write(engine, ids, flags.output, signal)
+        hide()
+        const { budgetBytes, peakBytes } = engine.report()
+        const shape = [ids.length, engine.vocabulary]
+        const facts = { output: flags.output, shape, ids, memory: { budgetBytes, peakBytes } }
+        console.log(flags.json ? JSON.stringify(facts) : `${flags.output}: float32 [${shape.join(', ')}]`)
       })
-    const ids = flags.ids ?? tokenizer!.encode(flags.prompt!)
-    const adapters = await attachAdapters(model, flags)
-    const engine = await model.engine({ ...engineOptions(flags), adapters })
-    try {
-      const sequence = engine.createSequence()
-      const out = new Output(flags.output)
-      try {
-        out.write(npyHeader('float32', [ids.length, engine.vocabulary]))
-        await sequence.forward(ids, {
-          logits: 'all',
-          signal,
-          onLogits: (rows) => out.write(new Uint8Array(rows.buffer, rows.byteOffset, rows.byteLength)),
-        })
-        out.commit()
-      } finally {
-        out.discard()
-      }
-      const report = engine.report()
-      const facts = {
-        output: flags.output,
-        shape: [ids.length, engine.vocabulary],
-        ids,
-        memory: { budgetBytes: report.budgetBytes, peakBytes: report.peakBytes },
-      }
-      hide()
-      console.log(flags.json ? JSON.stringify(facts) : `${flags.output}: float32 [${facts.shape.join(', ')}]`)
-    } finally {
-      await engine.close()
-    }
+    })
   } finally {
     hide()
-    await model.close()
+  }
+}
+
+async function encode(model: Model, text: string): Promise<number[]> {
+  const tokenizer = await model.tokenizer()
+  if (tokenizer === undefined)
+    throw new InferenceError('TOKENIZER_MISSING', {
+      what: 'model has no tokenizer',
+      where: model.reader.path,
+      remedy: 'Use --ids.',
+    })
+  return tokenizer.encode(text)
+}
+
+async function write(engine: Engine, ids: readonly number[], path: string, signal: AbortSignal): Promise<void> {
+  const { npyHeader } = await import('../../tensor/npy.ts')
+  const sequence = engine.createSequence()
+  const out = new Output(path)
+  try {
+    out.write(npyHeader('float32', [ids.length, engine.vocabulary]))
+    await sequence.forward(ids, {
+      logits: 'all',
+      signal,
+      onLogits: (rows) => out.write(new Uint8Array(rows.buffer, rows.byteOffset, rows.byteLength)),
+    })
+    out.commit()
+  } finally {
+    out.discard()
+    sequence.release()
   }
 }
 

@@ -1,8 +1,9 @@
 // sluice plan: what a memory budget would mean for a model, before a weight is read.
 import type { Command } from 'commander'
-import { open } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
+import type { Forecast } from '../../engine/forecast.ts'
 import { attachAdapters, type EngineFlags, engineOptions } from '../engine-options.ts'
+import { runnable, withModel } from '../model.ts'
 import {
   allowPartialOption,
   contextOption,
@@ -17,36 +18,37 @@ import {
   withOptions,
 } from '../options.ts'
 
-async function plan(path: string, flags: EngineFlags & { json?: boolean }): Promise<void> {
-  const model = await open(path)
-  try {
-    await model.tokenizer()
+async function plan(path: string, flags: EngineFlags): Promise<void> {
+  await withModel(path, { verify: flags.verify }, async (model) => {
+    runnable(model, flags.json === true)
+    await model.tokenizer() // its memory counts
     const adapters = await attachAdapters(model, flags)
-    const p = model.plan({ ...engineOptions(flags), adapters })
-    if (flags.json) {
-      console.log(JSON.stringify(p))
-      return
-    }
-    const { pager } = p
-    const all = pager.weightBytes
-    const share = all === 0 ? 100 : Math.round((100 * pager.pinnedBytes) / all)
-    const rows: [string, string][] = [
-      ['budget', `${formatBytes(p.budgetBytes)} for the whole process`],
-      ['process', `${formatBytes(p.processBytes)} for Node, ${p.threads} compute threads, one reader, tokenizer`],
-      ['cache', `${formatBytes(p.kvBytes)} for ${p.context} tokens`],
-      ['activations', `${formatBytes(p.scratchBytes)} for chunks of ${p.chunkTokens} tokens`],
-      ...(p.adapterBytes > 0 ? ([['adapters', formatBytes(p.adapterBytes)]] as [string, string][]) : []),
-      [
-        'weights',
-        `${formatBytes(all)}: ${formatBytes(pager.pinnedBytes)} pinned (${share} %), ring ${formatBytes(pager.ringBytes)}`,
-      ],
-      ['streamed', pager.streamedBytesPerPass === 0 ? 'nothing: the model fits' : streamedText(pager)],
-      ['smallest', `${formatBytes(p.requiredBytes)} runs it; ${formatBytes(p.residentBytes)} holds all of it`],
-    ]
-    for (const [name, text] of rows) console.log(`${name.padEnd(12)} ${text}`)
-  } finally {
-    await model.close()
-  }
+    const forecast = await model.plan({ ...engineOptions(flags), adapters })
+    if (flags.json) console.log(JSON.stringify(forecast))
+    else print(forecast)
+  })
+}
+
+function print(p: Forecast): void {
+  const { pager } = p
+  const all = pager.weightBytes
+  const share = all === 0 ? 100 : Math.round((100 * pager.pinnedBytes) / all)
+  const rows: [string, string][] = [
+    ['budget', `${formatBytes(p.budgetBytes)} for the whole process`],
+    ['process', `${formatBytes(p.processBytes)} for Node, ${p.threads} compute threads, one reader, tokenizer`],
+    ['cache', `${formatBytes(p.kvBytes)} for ${p.context} tokens`],
+    ['activations', `${formatBytes(p.scratchBytes)} for chunks of ${p.chunkTokens} tokens`],
+  ]
+  if (p.adapterBytes > 0) rows.push(['adapters', formatBytes(p.adapterBytes)])
+  rows.push([
+    'weights',
+    `${formatBytes(all)}: ${formatBytes(pager.pinnedBytes)} pinned (${share} %), ring ${formatBytes(pager.ringBytes)}`,
+  ])
+  rows.push(['streamed', pager.streamedBytesPerPass === 0 ? 'nothing: the model fits' : streamedText(pager)])
+  // Rounded up, never down: they are copied into --memory.
+  const mib = (bytes: number) => `${Math.ceil(bytes / 1024 ** 2)}MiB`
+  rows.push(['smallest', `--memory ${mib(p.requiredBytes)} runs it; ${mib(p.residentBytes)} holds all of it`])
+  for (const [name, text] of rows) console.log(`${name.padEnd(12)} ${text}`)
 }
 
 function streamedText(p: { streamedBytesPerPass: number; optionalBytesPerPass: number }): string {

@@ -1,11 +1,16 @@
 // sluice run: a prompt in, text out, within a memory budget.
 import type { Command } from 'commander'
-import { open } from '../../api/model.ts'
+import type { Model } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
+import type { Engine, EngineReport } from '../../engine/engine.ts'
+import type { DraftCount } from '../../generate/decoder.ts'
+import type { Usage } from '../../generate/generate.ts'
+import type { GenerateRequest } from '../../generate/request.ts'
 import type { SamplingOptions } from '../../sample/options.ts'
 import { cancelOnSignals } from '../cancel.ts'
-import { attachAdapters, type EngineFlags, engineOptions } from '../engine-options.ts'
+import type { EngineFlags } from '../engine-options.ts'
+import { withEngine, withModel } from '../model.ts'
 import {
   allowPartialOption,
   contextOption,
@@ -38,9 +43,9 @@ interface RunFlags extends EngineFlags {
   frequencyPenalty?: number
   seed?: number
   stop?: string[]
+  draftK?: number
   chat?: boolean
-  json?: boolean
-  stats?: boolean
+  quiet?: boolean
 }
 
 async function run(path: string, prompt: string | undefined, flags: RunFlags): Promise<void> {
@@ -51,83 +56,112 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
     })
   const signal = cancelOnSignals()
   const hide = showProgress(flags.json || flags.quiet ? 'none' : 'auto')
-  const started = performance.now()
-  const model = await open(path, { verify: flags.verify })
   try {
-    const openMs = performance.now() - started
-    const adapters = await attachAdapters(model, flags)
-    // Before the budget is divided: the tokenizer's memory counts, and the renderer of chat templates is gone by then.
-    await model.tokenizer()
-    const given = flags.ids === undefined ? { prompt: await promptOf(model, prompt!, flags) } : { ids: flags.ids }
-    const engine = await model.engine({ ...engineOptions(flags), adapters })
-    try {
-      const text: string[] = []
-      const ids: number[] = []
-      let usage = { promptTokens: 0, completionTokens: 0, prefillMs: 0, decodeMs: 0, tokensPerSecond: 0 }
-      let finishReason = ''
-      const request = {
-        ...given,
-        ...(flags.chat ? { addSpecial: false } : {}),
-        maxTokens: flags.maxTokens ?? engine.contextLength,
-        ...(flags.stop === undefined ? {} : { stop: flags.stop }),
-        sampling: samplingOf(flags),
-        signal,
-      }
-      for await (const event of model.generate(engine, request)) {
-        if (event.type === 'token') {
-          hide()
-          ids.push(event.id)
-          text.push(event.text)
-          if (!flags.json) process.stdout.write(event.text)
-        } else if (event.type === 'usage') usage = event
-        else {
-          finishReason = event.finishReason
-          text.push(event.text)
-          if (!flags.json) process.stdout.write(event.text)
-        }
-      }
-      const report = engine.report()
-      const memory = {
-        budgetBytes: report.budgetBytes,
-        peakBytes: report.peakBytes,
-        residentWeightBytes: report.pager.pinnedBytes,
-        streamedBytes: report.pager.bytesRead,
-      }
-      const timings = {
-        openMs,
-        prefillMs: usage.prefillMs,
-        decodeMs: usage.decodeMs,
-        tokensPerSecond: usage.tokensPerSecond,
-      }
-      if (flags.json)
-        console.log(
-          JSON.stringify({
-            text: text.join(''),
-            ids,
-            promptTokens: usage.promptTokens,
-            completionTokens: usage.completionTokens,
-            finishReason,
-            timings,
-            memory,
-          }),
-        )
-      else {
-        process.stdout.write('\n')
-        if (!flags.quiet)
-          console.error(
-            `sluice: ${usage.promptTokens} + ${usage.completionTokens} tokens, ${usage.tokensPerSecond.toFixed(1)} tokens/s; memory ${formatBytes(memory.peakBytes)} of ${formatBytes(memory.budgetBytes)} (${formatBytes(report.pager.pinnedBytes)} of weights pinned, ${formatBytes(report.pager.streamedBytesPerPass)} streamed a pass); ${report.kernels}, ${report.precision}, ${report.pager.ioMode}`,
-          )
-      }
-    } finally {
-      await engine.close()
-    }
+    await withModel(path, { verify: flags.verify, signal }, async (model, openMs) => {
+      // Before the budget is divided: the renderer of chat templates is gone by then.
+      const request = { ...(await requestOf(model, prompt, flags)), signal }
+      await withEngine(model, flags, async (engine) => {
+        const result = await stream(model, engine, request, { print: !flags.json, first: hide })
+        const report = engine.report()
+        if (flags.json) console.log(JSON.stringify(facts(result, report, openMs)))
+        else if (!flags.quiet) console.error(summary(result, report))
+      })
+    })
   } finally {
     hide()
-    await model.close()
   }
 }
 
-async function promptOf(model: Awaited<ReturnType<typeof open>>, prompt: string, flags: RunFlags): Promise<string> {
+interface Result {
+  text: string
+  ids: number[]
+  usage: Usage
+  finishReason: string
+}
+
+/** Prints text as it becomes certain, if asked to; whatever ends it, what was printed ends with a line feed. */
+async function stream(
+  model: Model,
+  engine: Engine,
+  request: Omit<GenerateRequest, 'maxTokens'> & { maxTokens?: number },
+  { print, first }: { print: boolean; first: () => void },
+): Promise<Result> {
+  const text: string[] = []
+  const ids: number[] = []
+  let usage: Usage = { promptTokens: 0, completionTokens: 0, prefillMs: 0, decodeMs: 0, tokensPerSecond: 0 }
+  let finishReason = ''
+  try {
+    for await (const event of model.generate(engine, { maxTokens: engine.contextLength, ...request })) {
+      first()
+      if (event.type === 'usage') {
+        usage = event
+        continue
+      }
+      if (event.type === 'token') ids.push(event.id)
+      else finishReason = event.finishReason
+      text.push(event.text)
+      if (print) process.stdout.write(event.text)
+    }
+  } finally {
+    if (print && ids.length > 0) process.stdout.write('\n')
+  }
+  return { text: text.join(''), ids, usage, finishReason }
+}
+
+/** The line of --json: its fields are documented and do not change. */
+function facts({ text, ids, usage, finishReason }: Result, report: EngineReport, openMs: number): object {
+  const { promptTokens, completionTokens, prefillMs, decodeMs, tokensPerSecond } = usage
+  return {
+    text,
+    ids,
+    promptTokens,
+    completionTokens,
+    finishReason,
+    timings: { openMs, prefillMs, decodeMs, tokensPerSecond },
+    memory: {
+      budgetBytes: report.budgetBytes,
+      peakBytes: report.peakBytes,
+      residentWeightBytes: report.pager.pinnedBytes,
+      streamedBytes: report.pager.bytesRead,
+    },
+    ...(usage.draft === undefined ? {} : { draft: { ...usage.draft, acceptedRatio: ratio(usage.draft) } }),
+  }
+}
+
+/** Share of the guessed tokens that the model then chose itself. */
+function ratio({ drafted, accepted }: DraftCount): number {
+  return drafted === 0 ? 0 : accepted / drafted
+}
+
+function summary({ usage }: Result, { pager, ...report }: EngineReport): string {
+  const streamed = pager.streamedBytesPerPass
+  const weights =
+    streamed === 0
+      ? `all ${formatBytes(pager.pinnedBytes)} of weights resident`
+      : `${formatBytes(pager.pinnedBytes)} of weights pinned, ${formatBytes(streamed)} streamed a pass`
+  const draft =
+    usage.draft === undefined
+      ? ''
+      : `, ${Math.round(100 * ratio(usage.draft))} % of ${usage.draft.drafted} guesses right`
+  return (
+    `sluice: ${usage.promptTokens} + ${usage.completionTokens} tokens, ${usage.tokensPerSecond.toFixed(1)} tokens/s${draft}; ` +
+    `memory ${formatBytes(report.peakBytes)} of ${formatBytes(report.budgetBytes)}, ${weights}; ` +
+    `${report.kernels}, ${report.precision}, ${pager.ioMode}`
+  )
+}
+
+async function requestOf(model: Model, prompt: string | undefined, flags: RunFlags) {
+  return {
+    ...(flags.ids === undefined ? { prompt: await promptOf(model, prompt!, flags) } : { ids: flags.ids }),
+    ...(flags.chat ? { addSpecial: false } : {}),
+    ...(flags.maxTokens === undefined ? {} : { maxTokens: flags.maxTokens }),
+    ...(flags.stop === undefined ? {} : { stop: flags.stop }),
+    ...(flags.draftK === undefined ? {} : { draftK: flags.draftK }),
+    sampling: samplingOf(flags),
+  }
+}
+
+async function promptOf(model: Model, prompt: string, flags: RunFlags): Promise<string> {
   if (!flags.chat) return prompt
   const { renderChat } = await import('../../text/template.ts')
   const tokenizer = await model.tokenizer()
@@ -169,6 +203,7 @@ export function register(program: Command): void {
     .option('--frequency-penalty <f>', 'subtract for every time a token is already there', number)
     .option('--seed <n>', 'same seed, same text', count)
     .option('--stop <text>', 'stop before this text; repeat for several', repeat)
+    .option('--draft-k <n>', 'guess up to n tokens ahead from the text itself: same text, fewer passes', count)
     .option('-q, --quiet', 'no progress, no statistics')
   withOptions(
     command,

@@ -1,10 +1,9 @@
 // sluice shard: the same package in shards of another size.
 import type { Command } from 'commander'
-import { open } from '../../api/model.ts'
 import { formatBytes } from '../../base/bytes.ts'
 import { ValidationError } from '../../base/errors.ts'
-import { convertToWia } from '../../convert/convert.ts'
 import { cancelOnSignals } from '../cancel.ts'
+import { withModel } from '../model.ts'
 import { bytes, jsonOption } from '../options.ts'
 import { showProgress } from '../progress.ts'
 
@@ -15,35 +14,35 @@ interface ShardFlags {
 }
 
 async function shard(path: string, flags: ShardFlags): Promise<void> {
+  const output = flags.output ?? path
   const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
-  const model = await open(path, { ioMode: 'pread', dropBehind: true })
   try {
-    if (model.reader.format !== 'wia')
-      throw new ValidationError('REQUEST_INVALID', {
-        what: 'only packages are sharded anew',
-        where: path,
-        got: model.reader.format,
-        remedy: 'Use convert with --shard-size.',
+    await withModel(path, { ioMode: 'pread', dropBehind: true }, async (model) => {
+      if (model.reader.format !== 'wia')
+        throw new ValidationError('REQUEST_INVALID', {
+          what: 'only packages are sharded anew',
+          where: path,
+          got: model.reader.format,
+          remedy: 'Use convert with --shard-size.',
+        })
+      const arch = model.reader.architecture === undefined ? undefined : model.architecture()
+      const { convertToWia } = await import('../../convert/convert.ts')
+      // In place: the new package takes the old one's name when it is complete.
+      await convertToWia(model.reader, arch, output, {
+        maxShardBytes: flags.maxShardSize,
+        force: flags.output === undefined,
+        signal,
       })
-    const arch = model.reader.architecture === undefined ? undefined : model.architecture()
-    // In place: the new package takes the old one's name when it is complete.
-    await convertToWia(model.reader, arch, flags.output ?? path, {
-      maxShardBytes: flags.maxShardSize,
-      force: flags.output === undefined,
-      signal,
+    })
+    hide()
+    await withModel(output, {}, async ({ reader }) => {
+      const files = reader.sources.map((s) => ({ path: s.id, bytes: s.size }))
+      if (flags.json) console.log(JSON.stringify({ output, files }))
+      else for (const f of files) console.log(`${f.path}  ${formatBytes(f.bytes)}`)
     })
   } finally {
     hide()
-    await model.close()
-  }
-  const written = await open(flags.output ?? path)
-  try {
-    const files = written.reader.sources.map((s) => ({ path: s.id, bytes: s.size }))
-    if (flags.json) console.log(JSON.stringify({ output: flags.output ?? path, files }))
-    else for (const f of files) console.log(`${f.path}  ${formatBytes(f.bytes)}`)
-  } finally {
-    await written.close()
   }
 }
 

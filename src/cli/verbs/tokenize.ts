@@ -1,7 +1,7 @@
 // sluice tokenize: text to ids and back.
 import type { Command } from 'commander'
-import { open } from '../../api/model.ts'
 import { InferenceError, ValidationError } from '../../base/errors.ts'
+import { withModel } from '../model.ts'
 import { idList, jsonOption } from '../options.ts'
 
 interface TokenizeFlags {
@@ -12,9 +12,11 @@ interface TokenizeFlags {
 
 async function tokenize(path: string, text: string | undefined, flags: TokenizeFlags): Promise<void> {
   if ((text === undefined) === (flags.decode === undefined))
-    throw new ValidationError('USAGE', { what: 'give a text or --decode, one of the two' })
-  const model = await open(path)
-  try {
+    throw new ValidationError('USAGE', {
+      what: 'give a text or --decode, one of the two',
+      remedy: 'Example: sluice tokenize model.gguf "Once upon a time"',
+    })
+  await withModel(path, {}, async (model) => {
     const tokenizer = await model.tokenizer()
     if (tokenizer === undefined)
       throw new InferenceError('TOKENIZER_MISSING', { what: 'model has no tokenizer', where: path })
@@ -26,9 +28,7 @@ async function tokenize(path: string, text: string | undefined, flags: TokenizeF
     const ids = tokenizer.encode(text!, { addSpecial: flags.special })
     if (flags.json) console.log(JSON.stringify({ text, ids, tokens: ids.map((id) => tokenizer.idToToken(id)) }))
     else console.log(ids.join(','))
-  } finally {
-    await model.close()
-  }
+  })
 }
 
 export function register(program: Command): void {

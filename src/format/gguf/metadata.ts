@@ -86,7 +86,7 @@ export function decodeValue(raw: RawValue, where: string): JsonValue {
   const { buffer, byteOffset, length } = raw.bytes
   return decode(
     w,
-    { view: new DataView(buffer, byteOffset, length), text: Buffer.from(buffer, byteOffset, length) },
+    { view: new DataView(buffer, byteOffset, length), text: globalThis.Buffer?.from(buffer, byteOffset, length) },
     raw.type,
   )
 }
@@ -94,7 +94,8 @@ export function decodeValue(raw: RawValue, where: string): JsonValue {
 /** The window's bytes, for numbers and for text. */
 interface Faces {
   readonly view: DataView
-  readonly text: Buffer
+  /** The same bytes as Node decodes them fastest; absent in a browser. */
+  readonly text: Buffer | undefined
 }
 
 function decode(w: Window, faces: Faces, type: number): JsonValue {
@@ -114,9 +115,9 @@ function decode(w: Window, faces: Faces, type: number): JsonValue {
 }
 
 // Native decoding without a check is three times faster; what it could not read it shows as U+FFFD, and then we look again.
-function textAt(w: Window, bytes: Buffer, start: number): string {
-  const text = bytes.toString('utf8', start, w.at)
-  return text.includes('\ufffd') ? decodeText(w.bytes.subarray(start, w.at), w.where) : text
+function textAt(w: Window, bytes: Buffer | undefined, start: number): string {
+  const text = bytes?.toString('utf8', start, w.at)
+  return text === undefined || text.includes('\ufffd') ? decodeText(w.bytes.subarray(start, w.at), w.where) : text
 }
 
 function decodeFixed(w: Window, view: DataView, type: number): JsonValue {

@@ -1,6 +1,7 @@
 // ggml's tensor types by their number in the file: name, columns and bytes of a block. Source: ggml.h (enum ggml_type) and ggml-common.h.
 import type { DType } from '../../base/dtype.ts'
 import { ModelFormatError } from '../../base/errors.ts'
+import { isGgmlType } from '../../quant/ggml.ts'
 import type { Encoding } from '../../quant/scheme.ts'
 
 export interface GgmlTensorType {
@@ -77,7 +78,7 @@ export function ggmlType(id: number, where: string): GgmlTensorType {
 export function ggmlEncoding(type: GgmlTensorType, bigEndian: boolean): { encoding: Encoding; dtype: DType } {
   const order = bigEndian && !(type.block === 1 && type.blockBytes === 1) ? { bigEndian } : {}
   if (type.dtype !== undefined) return { encoding: { kind: 'plain', dtype: type.dtype, ...order }, dtype: type.dtype }
-  if (type.name === 'Q8_0' || type.name === 'Q4_0')
+  if (isGgmlType(type.name, bigEndian))
     return { encoding: { kind: 'ggml', type: type.name, ...order }, dtype: 'float32' }
   const { name, block, blockBytes } = type
   return { encoding: { kind: 'opaque', type: name, block, blockBytes, ...order }, dtype: 'float32' }

@@ -25,7 +25,7 @@ export function temporaryName(path: string): string {
 export function clearLeftovers(path: string): void {
   const folder = dirname(path)
   const start = `.${basename(path)}.partial-${machine()}-`
-  const left = readdirSync(folder).filter((name) => {
+  const left = names(folder).filter((name) => {
     if (!name.startsWith(start)) return false
     const m = /^(\d{1,10})-[0-9a-f]{8}(\.old)?$/.exec(name.slice(start.length))
     return m !== null && !isAlive(Number(m[1]))
@@ -33,6 +33,16 @@ export function clearLeftovers(path: string): void {
   for (const name of left.filter((n) => n.endsWith(ASIDE)))
     if (lstatSync(path, { throwIfNoEntry: false }) === undefined) renameSync(join(folder, name), path)
   for (const name of left) rmSync(join(folder, name), { recursive: true, force: true })
+}
+
+/** None in a folder that may be written but not listed. */
+function names(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch (error) {
+    if (errnoOf(error) === 'EACCES') return []
+    throw error
+  }
 }
 
 /** Host and process namespace, in which a pid means something. */
