@@ -27,11 +27,14 @@ export interface OpenOptions {
   readonly ioMode?: 'auto' | IoMode
   /** eager: every page's SHA-256 now; lazy: on first touch; off: never. Packages only. */
   readonly verify?: 'eager' | 'lazy' | 'off'
+  /** Bulk reads forget the page cache they filled, which a memory cgroup charges to this process. Default false. */
+  readonly dropBehind?: boolean
 }
 
 export class Model {
   readonly reader: ModelReader
   readonly #tensors: ReturnType<typeof openTensors>
+  readonly #adapters: LoadedAdapter[] = []
   #architecture: ArchOutput | undefined
   #tokenizer: Promise<Tokenizer | undefined> | undefined
 
@@ -63,11 +66,13 @@ export class Model {
     return loading
   }
 
-  /** Reads and matches an adapter: a PEFT directory, or the name of one packaged with the model. */
+  /** Reads and matches an adapter: a PEFT directory, or the name of one packaged with the model. Its file is closed with the model. */
   async adapter(path: string, options: AdapterOptions = {}): Promise<LoadedAdapter> {
     const packaged = this.reader.adapters.find((a) => a.name === path)
     await packaged?.check?.() // an adapter is read whole anyway; later reads have no checksums of their own
-    return loadAdapter(packaged?.path ?? path, this.architecture().graph, options)
+    const adapter = await loadAdapter(packaged?.path ?? path, this.architecture().graph, options)
+    this.#adapters.push(adapter)
+    return adapter
   }
 
   /** What a budget would mean, without reading a weight. Throws BUDGET_TOO_SMALL. */
@@ -98,6 +103,7 @@ export class Model {
   }
 
   async close(): Promise<void> {
+    await Promise.all(this.#adapters.splice(0).map((a) => a.reader.close()))
     await this.reader.close()
   }
 
@@ -111,5 +117,6 @@ export class Model {
  * Throws FORMAT_*, JSON_INVALID, PATH_FORBIDDEN, SOURCE_*, CHECKSUM_MISMATCH (eager).
  */
 export async function open(path: string, options: OpenOptions = {}): Promise<Model> {
-  return new Model(await openModel(path, { mode: options.ioMode ?? 'auto', verify: options.verify ?? 'lazy' }), options)
+  const { ioMode = 'auto', verify = 'lazy', dropBehind = false } = options
+  return new Model(await openModel(path, { mode: ioMode, verify, dropBehind }), options)
 }

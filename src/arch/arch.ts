@@ -16,6 +16,7 @@ export interface ArchOutput {
   /**
    * Weight name in the graph (the family's Hugging Face name) → tensor name in the model. Complete: every weight of the graph.
    * `<tensor>#<e>` is part e of a tensor stacked along axis 0 ([experts, out, in]): rows [e·out, (e+1)·out) of its matrix view.
+   * `<tensor>[<a>:<b>]` are rows a … b−1 of a matrix, as query, key and value in one tensor.
    * Resolve names with graph/tensors.ts `findTensor`.
    */
   readonly names: ReadonlyMap<string, string>

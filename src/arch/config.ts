@@ -19,6 +19,12 @@ export class Config {
     return this.#get(key) !== undefined
   }
 
+  /** The key is there, be it null. */
+  states(key: string): boolean {
+    this.#read.add(key)
+    return own(this.#json, key) !== undefined
+  }
+
   equals(key: string, value: JsonValue): boolean {
     return this.#get(key) === value
   }
@@ -28,9 +34,52 @@ export class Config {
     return this.#number(key, fallback, (n) => Number.isSafeInteger(n) && n >= 1 && n <= MAX_DIMENSION, 'a count')
   }
 
+  /** A count ≥ 0. */
+  natural(key: string): number {
+    return this.#number(
+      key,
+      undefined,
+      (n) => Number.isSafeInteger(n) && n >= 0 && n <= MAX_DIMENSION,
+      'a count from 0',
+    )
+  }
+
   /** A finite number > 0. */
   positive(key: string, fallback?: number): number {
     return this.#number(key, fallback, (n) => Number.isFinite(n) && n > 0, 'a number above 0')
+  }
+
+  /** A finite number > 0, or undefined when absent. */
+  positiveOrNone(key: string): number | undefined {
+    return this.has(key) ? this.positive(key) : undefined
+  }
+
+  /** A list of finite numbers > 0, all of them. */
+  positives(key: string, length: number): number[] {
+    return this.#list(
+      key,
+      length,
+      length,
+      'numbers above 0',
+      (v) => typeof v === 'number' && Number.isFinite(v) && v > 0,
+    )
+  }
+
+  /** A list with a value of `allowed` for each of `layers` layers, or undefined when absent. Entries beyond the layers are not looked at. */
+  perLayer<T extends JsonValue>(key: string, layers: number, allowed: readonly T[]): T[] | undefined {
+    if (!this.has(key)) return undefined
+    const expected = allowed.map((v) => JSON.stringify(v)).join(' | ')
+    const list = this.#list<T>(key, layers, Number.POSITIVE_INFINITY, `times ${expected}`, (v) =>
+      allowed.includes(v as T),
+    )
+    return list.slice(0, layers)
+  }
+
+  /** A list of indices below `limit`; empty when absent. */
+  indices(key: string, limit: number): number[] {
+    if (!this.has(key)) return []
+    const below = (v: JsonValue) => Number.isSafeInteger(v) && (v as number) >= 0 && (v as number) < limit
+    return this.#list(key, 0, limit, `indices below ${limit}`, below)
   }
 
   flag(key: string, fallback: boolean): boolean {
@@ -98,6 +147,19 @@ export class Config {
   #get(key: string): JsonValue | undefined {
     this.#read.add(key)
     return own(this.#json, key) ?? undefined
+  }
+
+  #list<T extends JsonValue>(
+    key: string,
+    min: number,
+    max: number,
+    expected: string,
+    ok: (value: JsonValue) => boolean,
+  ): T[] {
+    const value = this.#get(key)
+    if (!Array.isArray(value) || value.length < min || value.length > max || !value.every(ok))
+      this.invalid(key, min === 0 ? expected : `${min} ${expected}`, value)
+    return value as T[]
   }
 
   #number(key: string, fallback: number | undefined, ok: (n: number) => boolean, expected: string): number {

@@ -1,43 +1,23 @@
-// The decoder that llama and mixtral share, as a graph: embedding, layers of (norm, attention, norm, feed-forward) on a residual
-// stream, norm, head. Written in ONNX operators where there are some; the compiler fuses. Weight names are Hugging Face's.
+// The decoder of all families here, as a graph: embedding, layers of (attention, feed-forward) with norms on a residual stream, norm,
+// head. Written in ONNX operators where there are some; the compiler fuses. Weight names are Hugging Face's.
 import type { Graph, GraphNode } from '../graph/graph.ts'
 import { LOGIT_TOKENS, TOKENS } from '../graph/op.ts'
 import { WRITTEN_OPSETS } from '../graph/registry.ts'
-import type { Rope } from './rope.ts'
-
-export interface DecoderSpec {
-  readonly name: string
-  readonly vocabulary: number
-  readonly hidden: number
-  readonly inner: number
-  readonly layers: number
-  readonly heads: number
-  readonly kvHeads: number
-  readonly headDim: number
-  readonly epsilon: number
-  readonly contextLength: number
-  readonly rope: Rope
-  /** A weight [headDim/2] that divides the rotary frequencies. */
-  readonly ropeFactors?: string
-  /** Pairs (2i, 2i+1) instead of (i, i + headDim/2): rows of q and k were reordered by the GGUF converter. */
-  readonly interleaved: boolean
-  readonly tied: boolean
-  /** Projections with a bias: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj. */
-  readonly biases: ReadonlySet<string>
-  readonly experts?: { readonly count: number; readonly topK: number }
-}
+import { GraphBuilder } from './builder.ts'
+import type { DecoderSpec, Experts } from './spec.ts'
 
 export const EMBEDDING = 'model.embed_tokens.weight'
 export const HEAD = 'lm_head.weight'
 export const FINAL_NORM = 'model.norm.weight'
 
 export function decoderGraph(spec: DecoderSpec): Graph {
-  const g = new Builder()
-  const { hidden } = spec
+  const g = new GraphBuilder()
+  const { hidden, embeddingScale = 1, logitScale = 1 } = spec
   g.weight(EMBEDDING, [spec.vocabulary, hidden])
-  g.node('ai.onnx', 'Gather', 'embed', ['input_ids'], [EMBEDDING])
+  if (embeddingScale === 1) g.node('ai.onnx', 'Gather', 'embed', ['input_ids'], [EMBEDDING])
+  else g.node('ai.wia', 'Embedding', 'embed', ['input_ids'], [EMBEDDING], { scale: embeddingScale })
   const factors = spec.ropeFactors
-  if (factors !== undefined) g.weight(factors, [spec.headDim / 2])
+  if (factors !== undefined) g.weight(factors, [spec.rope.dim / 2])
   g.push({
     name: 'rotary',
     op: 'RotaryCache',
@@ -48,11 +28,12 @@ export function decoderGraph(spec: DecoderSpec): Graph {
     weights: factors === undefined ? [] : [factors],
   })
   let x = 'embed'
-  for (let i = 0; i < spec.layers; i++) x = layer(g, spec, i, x)
+  for (let i = 0; i < spec.layers; i++) x = new Layer(g, spec, i).build(x)
   g.node('ai.onnx', 'Gather', 'select', [x, 'logit_indices'])
-  g.norm('norm', 'select', FINAL_NORM, spec)
+  g.norm('norm', 'select', FINAL_NORM, hidden, spec.epsilon)
   if (!spec.tied) g.weight(HEAD, [spec.vocabulary, hidden])
-  g.node('ai.wia', 'Linear', 'logits', ['norm'], [spec.tied ? EMBEDDING : HEAD])
+  const scale = logitScale === 1 ? {} : { alpha: logitScale }
+  g.node('ai.wia', 'Linear', 'logits', ['norm'], [spec.tied ? EMBEDDING : HEAD], scale)
   return {
     name: spec.name,
     opsets: WRITTEN_OPSETS,
@@ -68,74 +49,120 @@ export function decoderGraph(spec: DecoderSpec): Graph {
   }
 }
 
-function layer(g: Builder, spec: DecoderSpec, i: number, x: string): string {
-  const at = `layers.${i}`
-  const { hidden, headDim, heads, kvHeads, interleaved } = spec
-  const weights = `model.layers.${i}`
-  const project = (name: string, from: string, out: number, width: number, module: string, attributes = {}) =>
-    g.linear(
-      `${at}.${name}`,
-      from,
-      `${weights}.${module}`,
-      out,
-      width,
-      spec.biases.has(module.split('.').at(-1)!),
-      attributes,
+class Layer {
+  readonly #g: GraphBuilder
+  readonly #spec: DecoderSpec
+  readonly #i: number
+  /** Prefix of node names and of weight names. */
+  readonly #at: string
+  readonly #weights: string
+
+  constructor(g: GraphBuilder, spec: DecoderSpec, i: number) {
+    this.#g = g
+    this.#spec = spec
+    this.#i = i
+    this.#at = `layers.${i}`
+    this.#weights = `model.layers.${i}`
+  }
+
+  /** The residual stream after the layer. */
+  build(x: string): string {
+    const after = this.#spec.norms === 'after'
+    const attended = this.#attention(after ? x : this.#norm('attention.norm', x, 'input_layernorm'))
+    const middle = this.#add(
+      'attention.residual',
+      x,
+      after ? this.#norm('attention.norm', attended, 'post_attention_layernorm') : attended,
     )
-  const rotate = (from: string, n: number) =>
-    g.node('ai.onnx', 'RotaryEmbedding', `${from}.rotated`, [from, 'cos', 'sin'], [], {
+    const sparse = this.#spec.experts?.sparse(this.#i) === true
+    const fed = (input: string) => (sparse ? this.#mixture(input, this.#spec.experts!) : this.#feedForward(input))
+    if (after) return this.#add('residual', middle, this.#norm('mlp.norm', fed(middle), 'post_feedforward_layernorm'))
+    return this.#add('residual', middle, fed(this.#norm('mlp.norm', middle, 'post_attention_layernorm')))
+  }
+
+  #attention(x: string): string {
+    const { hidden, heads, kvHeads, headDim, interleaved, attentionScale } = this.#spec
+    const permuted = (n: number) => (interleaved ? { permuted_heads: n } : {})
+    const q = this.#project('q', x, heads * headDim, hidden, 'self_attn.q_proj', permuted(heads))
+    const k = this.#project('k', x, kvHeads * headDim, hidden, 'self_attn.k_proj', permuted(kvHeads))
+    const v = this.#project('v', x, kvHeads * headDim, hidden, 'self_attn.v_proj')
+    const window = this.#spec.windows?.[this.#i] ?? 0
+    const inputs = [this.#position(q, heads, 'q_norm'), this.#position(k, kvHeads, 'k_norm'), v]
+    const attention = this.#g.node('ai.onnx', 'Attention', `${this.#at}.attention`, inputs, [], {
+      is_causal: 1,
+      kv_num_heads: kvHeads,
+      q_num_heads: heads,
+      ...(attentionScale === undefined ? {} : { scale: attentionScale }),
+      ...(window === 0 ? {} : { window }),
+    })
+    return this.#project('o', attention, hidden, heads * headDim, 'self_attn.o_proj', this.#residual())
+  }
+
+  /** Queries or keys of n heads, normed where the family norms them, rotated where the layer rotates. */
+  #position(x: string, n: number, module: string): string {
+    const { queryKeyNorm, headDim, epsilon, interleaved, rope } = this.#spec
+    const groups = queryKeyNorm === 'head' ? n : 1
+    const weight = `${this.#weights}.self_attn.${module}.weight`
+    const normed = queryKeyNorm === undefined ? x : this.#g.norm(`${x}.norm`, x, weight, n * headDim, epsilon, groups)
+    if (this.#spec.rotates?.[this.#i] === false) return normed
+    return this.#g.node('ai.onnx', 'RotaryEmbedding', `${x}.rotated`, [normed, 'cos', 'sin'], [], {
       interleaved: interleaved ? 1 : 0,
       num_heads: n,
+      ...(rope.dim === headDim ? {} : { rotary_embedding_dim: rope.dim }),
     })
-  const permuted = (n: number) => (interleaved ? { permuted_heads: n } : {})
-
-  const normed = g.norm(`${at}.attention.norm`, x, `${weights}.input_layernorm.weight`, spec)
-  const q = project('q', normed, heads * headDim, hidden, 'self_attn.q_proj', permuted(heads))
-  const k = project('k', normed, kvHeads * headDim, hidden, 'self_attn.k_proj', permuted(kvHeads))
-  const v = project('v', normed, kvHeads * headDim, hidden, 'self_attn.v_proj')
-  const attention = g.node('ai.onnx', 'Attention', `${at}.attention`, [rotate(q, heads), rotate(k, kvHeads), v], [], {
-    is_causal: 1,
-    kv_num_heads: kvHeads,
-    q_num_heads: heads,
-  })
-  const o = project('o', attention, hidden, heads * headDim, 'self_attn.o_proj')
-  const middle = g.node('ai.onnx', 'Add', `${at}.attention.residual`, [x, o])
-
-  const second = g.norm(`${at}.mlp.norm`, middle, `${weights}.post_attention_layernorm.weight`, spec)
-  let mlp: string
-  if (spec.experts === undefined) {
-    const gate = project('gate', second, spec.inner, hidden, 'mlp.gate_proj')
-    const up = project('up', second, spec.inner, hidden, 'mlp.up_proj')
-    const swish = g.node('ai.onnx', 'Swish', `${gate}.swish`, [gate])
-    const product = g.node('ai.onnx', 'Mul', `${at}.mlp.product`, [swish, up])
-    mlp = project('down', product, hidden, spec.inner, 'mlp.down_proj')
-  } else {
-    const router = g.linear(
-      `${at}.router`,
-      second,
-      `${weights}.block_sparse_moe.gate`,
-      spec.experts.count,
-      hidden,
-      false,
-      {},
-    )
-    const names: string[] = []
-    for (let e = 0; e < spec.experts.count; e++)
-      for (const part of ['w1', 'w3', 'w2']) {
-        const name = `${weights}.block_sparse_moe.experts.${e}.${part}.weight`
-        g.weight(name, part === 'w2' ? [hidden, spec.inner] : [spec.inner, hidden])
-        names.push(name)
-      }
-    mlp = g.node('ai.wia', 'MoE', `${at}.moe`, [second, router], names, { normalize: 1, top_k: spec.experts.topK })
   }
-  return g.node('ai.onnx', 'Add', `${at}.residual`, [middle, mlp])
+
+  #feedForward(x: string): string {
+    const { hidden, inner } = this.#spec
+    const gate = this.#project('gate', x, inner, hidden, 'mlp.gate_proj')
+    const up = this.#project('up', x, inner, hidden, 'mlp.up_proj')
+    const swish = this.#g.node('ai.onnx', 'Swish', `${gate}.swish`, [gate])
+    const product = this.#g.node('ai.onnx', 'Mul', `${this.#at}.mlp.product`, [swish, up])
+    return this.#project('down', product, hidden, inner, 'mlp.down_proj', this.#residual())
+  }
+
+  #mixture(x: string, experts: Experts): string {
+    const { hidden } = this.#spec
+    const module = `${this.#weights}.${experts.router}`
+    const router = this.#g.linear(`${this.#at}.router`, x, module, experts.count, hidden, false, {})
+    const names: string[] = []
+    for (let e = 0; e < experts.count; e++)
+      experts.expert(e).forEach((part, i) => {
+        const name = `${this.#weights}.${part}.weight`
+        this.#g.weight(name, i === 2 ? [hidden, experts.inner] : [experts.inner, hidden])
+        names.push(name)
+      })
+    return this.#g.node('ai.wia', 'MoE', `${this.#at}.moe`, [x, router], names, {
+      normalize: experts.normalize ? 1 : 0,
+      top_k: experts.topK,
+    })
+  }
+
+  #project(name: string, x: string, out: number, width: number, module: string, attributes = {}): string {
+    const bias = this.#spec.biases?.has(module.split('.').at(-1)!) === true
+    return this.#g.linear(`${this.#at}.${name}`, x, `${this.#weights}.${module}`, out, width, bias, attributes)
+  }
+
+  #norm(name: string, x: string, module: string): string {
+    const { hidden, epsilon } = this.#spec
+    return this.#g.norm(`${this.#at}.${name}`, x, `${this.#weights}.${module}.weight`, hidden, epsilon)
+  }
+
+  #add(name: string, a: string, b: string): string {
+    return this.#g.node('ai.onnx', 'Add', `${this.#at}.${name}`, [a, b])
+  }
+
+  #residual(): GraphNode['attributes'] {
+    const { residualScale = 1 } = this.#spec
+    return residualScale === 1 ? {} : { alpha: residualScale }
+  }
 }
 
-function ropeAttributes(spec: DecoderSpec): GraphNode['attributes'] {
-  const { base, scaling } = spec.rope
+function ropeAttributes({ rope }: DecoderSpec): GraphNode['attributes'] {
+  const { base, dim, scaling, attentionScale, divisors } = rope
   return {
     base,
-    dim: spec.headDim,
+    dim,
     scaling: scaling.type,
     ...(scaling.type === 'none' ? {} : { factor: scaling.factor }),
     ...(scaling.type === 'llama3'
@@ -145,57 +172,15 @@ function ropeAttributes(spec: DecoderSpec): GraphNode['attributes'] {
           original_context_length: scaling.originalContextLength,
         }
       : {}),
-  }
-}
-
-/** Collects nodes and weights. A node with one output gives it its own name. */
-class Builder {
-  readonly nodes: GraphNode[] = []
-  readonly weights: { name: string; shape: number[] }[] = []
-
-  push(node: GraphNode): void {
-    this.nodes.push(node)
-  }
-
-  weight(name: string, shape: number[]): void {
-    this.weights.push({ name, shape })
-  }
-
-  node(
-    domain: string,
-    op: string,
-    name: string,
-    inputs: string[],
-    weights: string[] = [],
-    attributes: GraphNode['attributes'] = {},
-  ): string {
-    this.nodes.push({ name, op, domain, inputs, outputs: [name], attributes, weights })
-    return name
-  }
-
-  norm(name: string, x: string, weight: string, spec: DecoderSpec): string {
-    this.weight(weight, [spec.hidden])
-    return this.node('ai.onnx', 'RMSNormalization', name, [x], [weight], { axis: -1, epsilon: spec.epsilon })
-  }
-
-  linear(
-    name: string,
-    x: string,
-    module: string,
-    out: number,
-    width: number,
-    bias: boolean,
-    attributes: GraphNode['attributes'],
-  ): string {
-    this.weight(`${module}.weight`, [out, width])
-    if (bias) this.weight(`${module}.bias`, [out])
-    return this.node(
-      'ai.wia',
-      'Linear',
-      name,
-      [x],
-      [`${module}.weight`, ...(bias ? [`${module}.bias`] : [])],
-      attributes,
-    )
+    ...(scaling.type === 'yarn'
+      ? {
+          beta_fast: scaling.betaFast,
+          beta_slow: scaling.betaSlow,
+          original_context_length: scaling.originalContextLength,
+          truncate: scaling.truncate ? 1 : 0,
+        }
+      : {}),
+    ...(attentionScale === 1 ? {} : { attention_scale: attentionScale }),
+    ...(divisors.length === 0 ? {} : { divisors: [...divisors] }),
   }
 }

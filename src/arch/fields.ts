@@ -92,6 +92,9 @@ export const NEUTRAL: Readonly<Record<string, readonly JsonValue[]>> = {
   num_shared_experts: [0],
   n_shared_experts: [0],
   residual_dropout: [0],
+  lm_head_bias: [false],
+  full_attn_mod: [1],
+  interpolate_factor: [1],
 }
 
 export function isHarmless(key: string): boolean {

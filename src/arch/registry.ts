@@ -3,10 +3,18 @@ import { ValidationError } from '../base/errors.ts'
 import { own } from '../base/json.ts'
 import type { Arch, ArchInput, ArchOutput } from './arch.ts'
 import { expertCount } from './gguf.ts'
+import { granite } from './granite.ts'
 import { llama } from './llama.ts'
+import { mistral } from './mistral.ts'
 import { mixtral } from './mixtral.ts'
+import { olmo2 } from './olmo2.ts'
+import { phi3 } from './phi3.ts'
+import { qwen2 } from './qwen2.ts'
+import { qwen3 } from './qwen3.ts'
+import { qwen3Moe } from './qwen3-moe.ts'
+import { smollm3 } from './smollm3.ts'
 
-const FAMILIES: readonly Arch[] = [llama, mixtral]
+const FAMILIES: readonly Arch[] = [llama, mistral, mixtral, qwen2, qwen3, qwen3Moe, olmo2, smollm3, granite, phi3]
 
 /**
  * Graph and tensor names of a model. Throws ARCH_UNSUPPORTED (a family, RoPE type, activation or flag that is not implemented),

@@ -4,6 +4,7 @@ import diagnostics from 'node:diagnostics_channel'
 /** Channel names. A payload is a plain object; its fields are named where it is published. */
 export const CHANNELS = {
   open: 'sluice:open',
+  engine: 'sluice:engine',
   read: 'sluice:read',
   page: 'sluice:page',
   pass: 'sluice:pass',

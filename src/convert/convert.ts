@@ -1,10 +1,11 @@
-// Any model → package: plan, measure, write. Nothing stands under the final name before it is complete.
+// Any model → package: plan, then tensor by tensor read, encode, write. Nothing stands under the final name before it is complete.
 import type { ArchOutput } from '../arch/arch.ts'
+import { ConversionError } from '../base/errors.ts'
 import { publishProgress } from '../base/events.ts'
-import type { JsonObject, JsonValue } from '../base/json.ts'
-import { own } from '../base/json.ts'
+import type { JsonObject } from '../base/json.ts'
 import type { ModelReader, PackagedAdapter } from '../format/reader.ts'
-import { createWiaWriter } from '../format/wia/write.ts'
+import { createWiaWriter, type SideFile } from '../format/wia/write.ts'
+import type { ModelWriter } from '../format/writer.ts'
 import { writeGraph } from '../graph/write.ts'
 import type { QuantError } from '../quant/error.ts'
 import { choosePanelExponent } from '../quant/panel-scale.ts'
@@ -13,8 +14,12 @@ import { openFile } from '../source/openFile.ts'
 import { resolveInside } from '../source/paths.ts'
 import { openTensors } from '../tensor/lazy.ts'
 import { ggufTokenizerFiles } from '../text/gguf-files.ts'
-import { type ConversionPlan, planConversion } from './plan.ts'
+import { Buffers } from './buffers.ts'
+import { metadataOf } from './metadata.ts'
+import { checkPlace } from './place.ts'
+import { type ConversionPlan, type ConversionStep, planConversion } from './plan.ts'
 import type { Quantization } from './policy.ts'
+import { RowInput } from './rows.ts'
 import { measureAbsmax, transform } from './transform.ts'
 
 export interface ConvertOptions {
@@ -27,6 +32,8 @@ export interface ConvertOptions {
   /** Adapters to pack under adapters/<name>, checked by the caller to match the model. */
   readonly adapters?: readonly PackagedAdapter[]
   readonly signal?: AbortSignal
+  /** Bytes available in a folder; default: what the file system says. */
+  readonly freeBytes?: (folder: string) => number
 }
 
 export interface TensorReport {
@@ -48,8 +55,11 @@ export interface ConversionReport {
 }
 
 /**
- * Throws DISK_FULL before anything is written when it cannot fit; OUTPUT_EXISTS; QUANT_RANGE naming tensor and element; SOURCE_*; ABORTED.
- * After a throw nothing is left under the output's name.
+ * Converts to a package at `output`. `keep` leaves every number as it is: a package that was converted so is, converted again with the
+ * same shard size, the same files and the same identity.
+ * Throws REQUEST_INVALID when source and output are in each other's way (only a package whose numbers are kept may be replaced by
+ * itself, with `force`), DISK_FULL before anything is written when it cannot fit, OUTPUT_EXISTS, QUANT_RANGE naming tensor and
+ * element, SOURCE_*, CHECKSUM_MISMATCH, ABORTED. After a throw nothing is left under the output's name.
  */
 export async function convertToWia(
   reader: ModelReader,
@@ -57,50 +67,73 @@ export async function convertToWia(
   output: string,
   options: ConvertOptions = {},
 ): Promise<ConversionReport> {
-  const plan = planConversion(reader, arch, options.quantization ?? 'keep')
-  const tensors = openTensors(reader)
-  const encodings = await chooseEncodings(plan, tensors, options.signal)
-  const files = await tokenizerFiles(reader)
+  const { quantization = 'keep', force = false, signal } = options
+  await checkPlace(reader, output, reader.format === 'wia' && quantization === 'keep' && force)
+  const plan = planConversion(reader, arch, quantization)
   const writer = createWiaWriter(output, {
     metadata: { ...metadataOf(reader), ...options.metadata },
     ...(arch === undefined ? {} : { architecture: writeGraph(arch.graph) }),
     ...(Object.keys(reader.config).length === 0 ? {} : { config: portableConfig(reader) }),
-    tokenizerFiles: files,
-    sideFiles: await adapterFiles([...reader.adapters, ...(options.adapters ?? [])]),
+    tokenizerFiles: await tokenizerFiles(reader),
+    sideFiles: await sideFiles(reader, options.adapters ?? []),
     ...(options.maxShardBytes === undefined ? {} : { maxShardBytes: options.maxShardBytes }),
-    force: options.force === true,
+    ...(options.freeBytes === undefined ? {} : { freeBytes: options.freeBytes }),
+    ...(signal === undefined ? {} : { signal }),
+    // Said of these very numbers: carried when they stay, not when they change.
+    ...(quantization === 'keep' ? reader.remarks : {}),
+    force,
   })
   try {
-    writer.plan(plan.steps.map((s, i) => ({ ...s.target, encoding: encodings[i]! })))
-    const reports: TensorReport[] = []
-    let done = 0
-    for (const [i, step] of plan.steps.entries()) {
-      let error: QuantError | undefined
-      const chunks = transform(step, encodings[i]!, tensors.get(step.source.name), (r) => (error = r), options.signal)
-      await writer.put(
-        step.target.name,
-        counted(chunks, (n) => {
-          done += n
-          progress('convert', done, plan.bytesOut, step.target.name)
-        }),
-      )
-      reports.push({
-        name: step.target.name,
-        encoding: encodings[i]!,
-        bytes: step.target.byteLength,
-        ...(error === undefined ? {} : { error }),
-      })
-    }
+    writer.plan(plan.steps.map((s) => s.target))
+    const tensors = await writeTensors(reader, plan, writer, signal)
     await writer.finish()
-    return summary(output, plan, reports)
+    return summary(output, plan, tensors)
   } catch (err) {
     await writer.abort()
     throw err
   }
 }
 
-function progress(phase: string, done: number, total: number, detail: string): void {
-  publishProgress({ phase, done, total, unit: 'bytes', detail })
+async function writeTensors(
+  reader: ModelReader,
+  plan: ConversionPlan,
+  writer: ModelWriter,
+  signal: AbortSignal | undefined,
+): Promise<TensorReport[]> {
+  // Parts of stacked tensors are tensors of their own here.
+  const sources = new Map(plan.steps.map((s) => [s.source.name, s.source]))
+  const lazy = openTensors({ tensors: sources, sources: reader.sources, path: reader.path })
+  const buffers = new Buffers()
+  const reports: TensorReport[] = []
+  let done = 0
+  for (const step of plan.steps) {
+    if (step.how === 'alias') continue
+    const { name } = step.target
+    const input = new RowInput(lazy.get(step.source.name), buffers, signal)
+    const encoding = await withExponent(step, input, signal)
+    let error: QuantError | undefined
+    const chunks = transform(step, encoding, input, buffers, (r) => (error = r), signal)
+    const count = (n: number) => {
+      done += n
+      publishProgress({ phase: 'convert', done, total: plan.bytesOut, unit: 'bytes', detail: name })
+    }
+    await writer.put(
+      name,
+      counted(chunks, count),
+      encoding.kind === 'panel' && step.how === 'encode' ? { exponent: encoding.exponent } : {},
+    )
+    reports.push({ name, encoding, bytes: step.target.byteLength, ...(error === undefined ? {} : { error }) })
+  }
+  return reports
+}
+
+/** Block formats need a power of two a tensor, which needs the tensor's largest value: one look over it before it is encoded. */
+async function withExponent(step: ConversionStep, input: RowInput, signal: AbortSignal | undefined): Promise<Encoding> {
+  const { encoding } = step.target
+  if (step.how !== 'encode' || encoding.kind !== 'panel') return encoding
+  await input.hold()
+  const absmax = await measureAbsmax(step, input, signal)
+  return { ...encoding, exponent: choosePanelExponent(encoding.scheme, encoding.scale, absmax) }
 }
 
 async function* counted(chunks: AsyncIterable<Uint8Array>, count: (bytes: number) => void): AsyncGenerator<Uint8Array> {
@@ -110,33 +143,6 @@ async function* counted(chunks: AsyncIterable<Uint8Array>, count: (bytes: number
   }
 }
 
-/** Block formats need a power of two a tensor, which needs the tensor's largest value. */
-async function chooseEncodings(
-  plan: ConversionPlan,
-  tensors: ReturnType<typeof openTensors>,
-  signal: AbortSignal | undefined,
-): Promise<Encoding[]> {
-  const encodings: Encoding[] = []
-  const total = plan.steps.reduce((n, s) => n + (needsExponent(s.how, s.target.encoding) ? s.source.byteLength : 0), 0)
-  let done = 0
-  for (const step of plan.steps) {
-    const { encoding } = step.target
-    if (!needsExponent(step.how, encoding) || encoding.kind !== 'panel') {
-      encodings.push(encoding)
-      continue
-    }
-    const absmax = await measureAbsmax(step, tensors.get(step.source.name), signal)
-    encodings.push({ ...encoding, exponent: choosePanelExponent(encoding.scheme, encoding.scale, absmax) })
-    done += step.source.byteLength
-    progress('measure', done, total, step.target.name)
-  }
-  return encodings
-}
-
-function needsExponent(how: string, encoding: Encoding): boolean {
-  return how === 'encode' && encoding.kind === 'panel'
-}
-
 async function tokenizerFiles(reader: ModelReader): Promise<Map<string, Uint8Array>> {
   const files = new Map<string, Uint8Array>()
   for (const [name, read] of reader.tokenizerFiles) files.set(name, await read())
@@ -144,11 +150,21 @@ async function tokenizerFiles(reader: ModelReader): Promise<Map<string, Uint8Arr
   return files
 }
 
-async function adapterFiles(adapters: readonly PackagedAdapter[]): Promise<Map<string, Uint8Array>> {
-  const files = new Map<string, Uint8Array>()
+/** What a package carries beside its tensors, and the adapters to pack with it. */
+async function sideFiles(reader: ModelReader, adapters: readonly PackagedAdapter[]): Promise<Map<string, SideFile>> {
+  const files = new Map<string, SideFile>(reader.sideFiles ?? [])
   for (const { name, path } of adapters)
-    for (const file of ['adapter_config.json', 'adapter_model.safetensors'])
-      files.set(`adapters/${name}/${file}`, await readInside(path, file))
+    for (const file of ['adapter_config.json', 'adapter_model.safetensors']) {
+      const place = `adapters/${name}/${file}`
+      if (files.has(place))
+        throw new ConversionError('REQUEST_INVALID', {
+          what: 'the model has an adapter of that name already',
+          where: reader.path,
+          got: name,
+          remedy: 'Give the adapter another name: --adapter NAME=PATH.',
+        })
+      files.set(place, await readInside(path, file))
+    }
   return files
 }
 
@@ -168,32 +184,6 @@ async function readInside(folder: string, file: string): Promise<Uint8Array> {
 function portableConfig(reader: ModelReader): JsonObject {
   if (reader.format !== 'gguf') return reader.config
   return Object.fromEntries(Object.entries(reader.config).filter(([k]) => !k.startsWith('tokenizer.')))
-}
-
-function metadataOf(reader: ModelReader): JsonObject {
-  const text = (value: JsonValue | undefined) => (typeof value === 'string' && value !== '' ? value : undefined)
-  const { config, metadata } = reader
-  const base = reader.path.replace(/\/+$/, '').split('/').at(-1) ?? 'model'
-  const name =
-    text(own(metadata, 'model_name')) ??
-    text(own(config, 'general.name')) ??
-    text(own(config, '_name_or_path'))?.split('/').at(-1) ??
-    base.replace(/\.(gguf|safetensors|wia)$/, '')
-  const kept: JsonObject = {}
-  for (const key of [
-    'version',
-    'framework',
-    'framework_version',
-    'created_date',
-    'author',
-    'license',
-    'description',
-    'source',
-  ]) {
-    const value = text(own(metadata, key)) ?? text(own(config, `general.${key}`))
-    if (value !== undefined) kept[key] = value
-  }
-  return { version: '1.0.0', ...kept, model_name: name }
 }
 
 function summary(output: string, plan: ConversionPlan, tensors: TensorReport[]): ConversionReport {

@@ -6,7 +6,7 @@ import { partOf } from '../format/part.ts'
 import type { ModelReader, TensorEntry } from '../format/reader.ts'
 import type { PlannedTensor } from '../format/writer.ts'
 import { compile } from '../graph/compile.ts'
-import { findTensor } from '../graph/tensors.ts'
+import { checkTensors, findTensor } from '../graph/tensors.ts'
 import { encodedBytes } from '../quant/codec.ts'
 import { encodingFor, isRelayout, type Quantization, type Role } from './policy.ts'
 
@@ -16,42 +16,56 @@ export interface ConversionStep {
   /** Parts of stacked tensors (experts) become tensors of their own. */
   readonly source: TensorEntry
   readonly role: Role
-  /** copy: bytes as they are; relayout: the same numbers in panels; encode: through float32. */
-  readonly how: 'copy' | 'relayout' | 'encode'
+  /** copy: bytes as they are; relayout: the same numbers, their bytes in another order; encode: through float32; alias: stored once, under another name. */
+  readonly how: 'copy' | 'relayout' | 'encode' | 'alias'
 }
 
 export interface ConversionPlan {
   readonly steps: readonly ConversionStep[]
-  /** Stored bytes that are read, and that are written. */
+  /** Stored bytes of the source's tensors, and of the package's. */
   readonly bytesIn: number
   readonly bytesOut: number
   readonly parameters: number
 }
 
-/** Storage order is execution order: embedding, layers, final norm, head. A model without an architecture keeps its own order. */
+/**
+ * Storage order is execution order: embedding, layers, final norm, head. A model without an architecture keeps its own order.
+ * Throws TENSOR_MISSING, TENSOR_UNEXPECTED, TENSOR_SHAPE, QUANT_UNSUPPORTED, ARCH_UNSUPPORTED.
+ */
 export function planConversion(
   reader: ModelReader,
   arch: ArchOutput | undefined,
   quantization: Quantization,
 ): ConversionPlan {
   const steps = arch === undefined ? planAsIs(reader, quantization) : planByGraph(reader, arch, quantization)
+  const stored = steps.filter((s) => s.how !== 'alias')
   return {
     steps,
-    bytesIn: steps.reduce((n, s) => n + s.source.byteLength, 0),
-    bytesOut: steps.reduce((n, s) => n + s.target.byteLength, 0),
-    parameters: steps.reduce((n, s) => n + s.target.rows * s.target.cols, 0),
+    bytesIn: stored.reduce((n, s) => n + s.source.byteLength, 0),
+    bytesOut: stored.reduce((n, s) => n + s.target.byteLength, 0),
+    parameters: stored.reduce((n, s) => n + s.target.rows * s.target.cols, 0),
   }
 }
 
 function planByGraph(reader: ModelReader, arch: ArchOutput, quantization: Quantization): ConversionStep[] {
+  // Every tensor that is needed is there and every one that is there is needed: nothing is left out without a word.
+  checkTensors(arch.graph, reader.tensors, arch)
   const roles = rolesOf(arch)
+  const stored = new Map<string, ConversionStep>()
   return arch.graph.weights
     .map((w) => w.name)
     .sort((a, b) => roles.order.get(a)! - roles.order.get(b)!)
     .map((name) => {
       const { tensor, part } = findTensor(reader.tensors, arch.names.get(name)!)!
       const entry = reader.tensors.get(tensor)!
-      return step(name, part === undefined ? entry : partOf(entry, part), roles.role.get(name)!, quantization)
+      const source = part === undefined ? entry : partOf(entry, part)
+      // Two weights of the graph may be one tensor of the source: it is stored where it is used first.
+      const bytes = JSON.stringify([entry.aliasOf ?? tensor, part ?? null])
+      const first = stored.get(bytes)
+      if (first !== undefined) return aliasStep(name, first)
+      const made = step(name, source, roles.role.get(name)!, quantization)
+      stored.set(bytes, made)
+      return made
     })
 }
 
@@ -62,37 +76,47 @@ function planAsIs(reader: ModelReader, quantization: Quantization): ConversionSt
       where: reader.path,
       remedy: 'Convert without --quantize.',
     })
-  return [...reader.tensors.values()]
-    .filter((t) => t.aliasOf === undefined)
-    .map((t) => step(t.name, t, t.rows > 1 ? 'linear' : 'vector', 'keep'))
+  const stored = new Map<string, ConversionStep>()
+  for (const t of reader.tensors.values())
+    if (t.aliasOf === undefined) stored.set(t.name, step(t.name, t, t.rows > 1 ? 'linear' : 'vector', 'keep'))
+  const aliases = [...reader.tensors.values()].filter((t) => t.aliasOf !== undefined)
+  return [...stored.values(), ...aliases.map((t) => aliasStep(t.name, stored.get(t.aliasOf!)!))]
+}
+
+function aliasStep(name: string, stored: ConversionStep): ConversionStep {
+  return { ...stored, target: { ...stored.target, name, aliasOf: stored.target.name }, how: 'alias' }
 }
 
 function step(name: string, source: TensorEntry, role: Role, quantization: Quantization): ConversionStep {
-  if (source.strides !== undefined || source.linear !== undefined)
-    throw new ConversionError('NOT_IMPLEMENTED', {
-      what: 'converting strided or linearly quantized tensors is not implemented',
-      where: source.name,
-    })
   const { shape, rows, cols } = source
   const encoding = encodingFor(quantization, role, source.encoding)
-  const how = isDeepStrictEqual(encoding, source.encoding)
-    ? 'copy'
-    : isRelayout(source.encoding, encoding)
-      ? 'relayout'
-      : 'encode'
+  // Scale and zero point of the standard's LINEAR make codes numbers: same codes are the same numbers only with them.
+  const same = isDeepStrictEqual(encoding, source.encoding) && (source.linear === undefined || quantization === 'keep')
+  const how = same ? 'copy' : isRelayout(source.encoding, encoding) ? 'relayout' : 'encode'
   return {
     target: {
       name,
       shape,
-      dtype: encoding.kind === 'plain' ? encoding.dtype : 'float32',
+      dtype: encoding.kind === 'plain' && (how !== 'copy' || source.linear === undefined) ? encoding.dtype : 'float32',
       encoding,
       rows,
       cols,
-      byteLength: encodedBytes(encoding, rows, cols),
+      byteLength: how === 'copy' ? source.byteLength : encodedBytes(encoding, rows, cols),
+      ...(how === 'copy' ? asStored(source) : {}),
     },
     source,
     role,
     how,
+  }
+}
+
+/** What says how copied bytes are to be read. */
+function asStored({ strides, layout, linear, inline }: TensorEntry): Partial<PlannedTensor> {
+  return {
+    ...(strides === undefined ? {} : { strides }),
+    ...(layout === undefined ? {} : { layout }),
+    ...(linear === undefined ? {} : { linear }),
+    ...(inline === true ? { inline } : {}),
   }
 }
 

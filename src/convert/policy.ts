@@ -1,9 +1,9 @@
 // Which tensor is stored how. Few bits go where they cost little: embeddings and head keep 8 bits or more, norms, biases and
-// routers stay as they are.
+// routers stay as they are. What is already stored as asked for is not rounded again.
 import { isDeepStrictEqual } from 'node:util'
 import { ConversionError } from '../base/errors.ts'
 import { REPACKED } from '../quant/ggml-repack.ts'
-import type { Encoding, PanelSchemeName } from '../quant/scheme.ts'
+import type { Encoding, PanelEncoding, PanelSchemeName } from '../quant/scheme.ts'
 
 export const QUANTIZATIONS = [
   'keep',
@@ -34,15 +34,31 @@ const BLOCK: Readonly<Record<PanelSchemeName, 32 | 64>> = {
   fp8_e5m2: 32,
 }
 
-/** Encoding of a weight under a quantization, before its exponent is known. `source` is how it is stored now. */
+/**
+ * Encoding of a weight under a quantization, before its exponent is known. `source` is how it is stored now.
+ * Throws QUANT_UNSUPPORTED for blocks without a decoder.
+ */
 export function encodingFor(quantization: Quantization, role: Role, source: Encoding): Encoding {
   if (quantization === 'keep') return kept(source)
   if (quantization in PLAIN) return { kind: 'plain', dtype: PLAIN[quantization as keyof typeof PLAIN] }
   if (role === 'vector' || role === 'router') return kept(source)
-  const scheme = quantization as PanelSchemeName
-  const fewBits = scheme === 'int4' || scheme === 'int4m' || scheme === 'nf4'
-  const chosen: PanelSchemeName = fewBits && (role === 'embedding' || role === 'head') ? 'int8' : scheme
-  return { kind: 'panel', scheme: chosen, block: BLOCK[chosen], scale: 'f16', exponent: 0 }
+  const asked = panel(quantization as PanelSchemeName)
+  const now = kept(source)
+  // Codes in the blocks asked for are as good as they will get: another rounding could only lose.
+  if (sameBlocks(now, asked)) return now
+  const fewBits = asked.scheme === 'int4' || asked.scheme === 'int4m' || asked.scheme === 'nf4'
+  if (!fewBits || (role !== 'embedding' && role !== 'head')) return asked
+  const eightBits = panel('int8')
+  return sameBlocks(now, eightBits) ? now : eightBits
+}
+
+function panel(scheme: PanelSchemeName): PanelEncoding {
+  return { kind: 'panel', scheme, block: BLOCK[scheme], scale: 'f16', exponent: 0 }
+}
+
+/** Equal but for the exponent, which is a tensor's own. */
+function sameBlocks(a: Encoding, b: PanelEncoding): boolean {
+  return a.kind === 'panel' && isDeepStrictEqual({ ...a, exponent: 0 }, b)
 }
 
 /** The same numbers in an encoding packages have: little-endian, ggml blocks as panels. */
@@ -53,7 +69,8 @@ function kept(source: Encoding): Encoding {
   throw new ConversionError('QUANT_UNSUPPORTED', { what: 'this block type has no decoder yet', got: source.type })
 }
 
-/** True when the numbers of `source` are those of `target` in another order: nothing is rounded. */
+/** True when the numbers of `source` are those of `target` with their bytes in another order: nothing is rounded. */
 export function isRelayout(source: Encoding, target: Encoding): boolean {
+  if (source.kind === 'plain') return target.kind === 'plain' && target.dtype === source.dtype
   return source.kind === 'ggml' && target.kind === 'panel' && isDeepStrictEqual(REPACKED[source.type], target)
 }

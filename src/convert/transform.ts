@@ -1,70 +1,92 @@
 // One tensor on its way: rows in, encoded rows out, a few MiB at a time, the error measured on the way.
-import { ConversionError, throwIfAborted } from '../base/errors.ts'
+
+import { DTYPE_BYTES } from '../base/dtype.ts'
+import { ConversionError, isSluiceError, throwIfAborted } from '../base/errors.ts'
 import { codecOf, encodedBytes } from '../quant/codec.ts'
 import { type QuantError, QuantErrorMeter } from '../quant/error.ts'
 import { repackQ4_0ToPanel, repackQ8_0ToPanel } from '../quant/ggml-repack.ts'
-import { type Encoding, PANEL_ROWS, type PanelEncoding } from '../quant/scheme.ts'
-import type { LazyTensor } from '../tensor/lazy.ts'
+import type { Encoding } from '../quant/scheme.ts'
+import { swapBytes } from '../tensor/array.ts'
+import { type Buffers, rowRanges } from './buffers.ts'
 import type { ConversionStep } from './plan.ts'
+import type { RowInput } from './rows.ts'
 
-/** float32 bytes worked on at a time. */
-const CHUNK_BYTES = 4 * 1024 * 1024
-
-/** Rows a chunk: whole panels. */
-function rowsAtATime(cols: number): number {
-  return Math.max(PANEL_ROWS, Math.floor(CHUNK_BYTES / Math.max(1, cols * 4) / PANEL_ROWS) * PANEL_ROWS)
-}
-
-/** Ranges of rows of the source that make up a step's tensor. */
-function* ranges(step: ConversionStep): Generator<[number, number]> {
-  const end = step.target.rows
-  const at = rowsAtATime(step.target.cols)
-  for (let r = 0; r < end; r += at) yield [r, Math.min(end, r + at)]
-}
-
-/** Largest power of two the scales need (docs/FORMAT.md, "exponent"): one look over the tensor. */
-export async function measureAbsmax(step: ConversionStep, tensor: LazyTensor, signal?: AbortSignal): Promise<number> {
+/** Largest magnitude of a tensor: what the power of two of its scales is chosen from (docs/FORMAT.md, "exponent"). Throws QUANT_RANGE. */
+export async function measureAbsmax(step: ConversionStep, input: RowInput, signal?: AbortSignal): Promise<number> {
+  const { rows, cols } = step.target
   let max = 0
-  for (const [a, b] of ranges(step)) {
+  for (const [a, b] of rowRanges(rows, cols)) {
     throwIfAborted(signal)
-    const values = await tensor.rows(a, b)
-    for (let i = 0; i < values.length; i++) {
-      const v = Math.abs(values[i]!)
-      if (v > max) max = v
-      else if (Number.isNaN(v)) throw notFinite(step, a, i)
-    }
-    if (max === Number.POSITIVE_INFINITY) throw notFinite(step, a, values.indexOf(max))
+    const m = finiteAbsmax(step, a, await input.rows(a, b))
+    if (m > max) max = m
   }
   return max
 }
 
-function notFinite(step: ConversionStep, row: number, i: number): ConversionError {
+/** Largest magnitude of rows that begin at `row`. Throws QUANT_RANGE for NaN and infinity. */
+function finiteAbsmax(step: ConversionStep, row: number, values: Float32Array): number {
+  let max = 0
+  let sum = 0
+  for (let i = 0; i < values.length; i++) {
+    const v = values[i]!
+    // 0·v is NaN for NaN and infinity: one test at the end instead of one an element.
+    sum += 0 * v
+    const m = Math.abs(v)
+    if (m > max) max = m
+  }
+  if (sum === 0) return max
+  const at = values.findIndex((v) => !Number.isFinite(v))
+  throw outOfRange(step, row * step.target.cols + at, values[at]!, 'a finite number')
+}
+
+function outOfRange(
+  step: ConversionStep,
+  element: number,
+  got: number,
+  expected: string,
+  cause?: unknown,
+): ConversionError {
   return new ConversionError('QUANT_RANGE', {
     what: 'value cannot be quantized',
-    where: `tensor ${step.source.name}, element ${row * step.target.cols + i}`,
-    expected: 'a finite number',
-    got: 'NaN or infinity',
+    where: `tensor ${step.source.name}, element ${element}`,
+    expected,
+    got,
     remedy: 'The checkpoint is damaged, or this tensor must be kept unquantized.',
+    details: { tensor: step.source.name, element, value: got },
+    cause,
   })
 }
 
-/** Stored bytes of the step's tensor. `report` is called once at the end of an encoding that rounds. */
+/**
+ * Stored bytes of the step's tensor; a chunk is valid until the next one is asked for. `report` is called at the end of an
+ * encoding through float32. Throws QUANT_RANGE naming tensor and element, QUANT_UNSUPPORTED, ABORTED, what reading throws.
+ */
 export async function* transform(
   step: ConversionStep,
   encoding: Encoding,
-  tensor: LazyTensor,
+  input: RowInput,
+  buffers: Buffers,
   report: (r: QuantError) => void,
   signal?: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  const { cols } = step.target
-  if (step.how !== 'encode') {
-    for (const [a, b] of ranges(step)) {
+  if (step.how === 'encode') yield* encode(step, encoding, input, buffers, report, signal)
+  else
+    for (const [a, b] of input.storedRanges()) {
       throwIfAborted(signal)
-      const stored = await tensor.rowBytes(a, b)
-      yield step.how === 'copy' ? stored : relayout(step, encoding as PanelEncoding, stored, b - a)
+      const stored = await input.stored(a, b)
+      yield step.how === 'copy' ? stored : relayout(step, stored, b - a)
     }
-    return
-  }
+}
+
+async function* encode(
+  step: ConversionStep,
+  encoding: Encoding,
+  input: RowInput,
+  buffers: Buffers,
+  report: (r: QuantError) => void,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array> {
+  const { rows, cols } = step.target
   const codec = codecOf(encoding)
   if (codec.encode === undefined)
     throw new ConversionError('QUANT_UNSUPPORTED', {
@@ -73,12 +95,18 @@ export async function* transform(
       got: JSON.stringify(encoding),
     })
   const meter = new QuantErrorMeter()
-  for (const [a, b] of ranges(step)) {
+  for (const [a, b] of rowRanges(rows, cols)) {
     throwIfAborted(signal)
-    const values = await tensor.rows(a, b)
-    const out = new Uint8Array(encodedBytes(encoding, b - a, cols))
-    codec.encode(values, b - a, cols, out)
-    const decoded = new Float32Array(values.length)
+    const values = await input.rows(a, b)
+    // Panels were looked through when their exponent was chosen.
+    if (encoding.kind !== 'panel') finiteAbsmax(step, a, values)
+    const out = buffers.encoded(encodedBytes(encoding, b - a, cols))
+    try {
+      codec.encode(values, b - a, cols, out)
+    } catch (cause) {
+      throw isSluiceError(cause, 'QUANT_RANGE') ? locate(step, a, cause) : cause
+    }
+    const decoded = buffers.decoded(values.length)
     codec.decode(out, b - a, cols, decoded)
     meter.push(values, decoded)
     yield out
@@ -86,10 +114,23 @@ export async function* transform(
   report(meter.result())
 }
 
-function relayout(step: ConversionStep, encoding: PanelEncoding, stored: Uint8Array, rows: number): Uint8Array {
-  const out = new Uint8Array(encodedBytes(encoding, rows, step.target.cols))
-  const bigEndian = step.source.encoding.kind === 'ggml' && step.source.encoding.bigEndian === true
-  if (encoding.scheme === 'int4') repackQ4_0ToPanel(stored, rows, step.target.cols, out, bigEndian)
-  else repackQ8_0ToPanel(stored, rows, step.target.cols, out, bigEndian)
+/** A codec knows rows and columns of what it was given; people know tensors. */
+function locate(step: ConversionStep, firstRow: number, cause: ConversionError): ConversionError {
+  const { row = 0, column = 0, value, scale } = cause.details as Record<string, number | undefined>
+  const element = (firstRow + row) * step.target.cols + column
+  return outOfRange(step, element, value ?? scale ?? Number.NaN, 'a number the encoding can hold', cause)
+}
+
+function relayout(step: ConversionStep, stored: Uint8Array, rows: number): Uint8Array {
+  const { encoding, cols } = step.target
+  const from = step.source.encoding
+  if (encoding.kind === 'plain') {
+    swapBytes(stored, DTYPE_BYTES[encoding.dtype])
+    return stored
+  }
+  const out = new Uint8Array(encodedBytes(encoding, rows, cols))
+  const bigEndian = from.kind === 'ggml' && from.bigEndian === true
+  if (encoding.kind === 'panel' && encoding.scheme === 'int4') repackQ4_0ToPanel(stored, rows, cols, out, bigEndian)
+  else repackQ8_0ToPanel(stored, rows, cols, out, bigEndian)
   return out
 }

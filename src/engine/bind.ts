@@ -45,7 +45,7 @@ type Areas = ReturnType<typeof allocate>
 /** Takes every area of the layout from arena 0: before the pager, whose pages may fill it. */
 export function allocate(plan: Plan, layout: Layout, arenas: ArenaSet, threads: number) {
   const base = arenas.arenas[0]!
-  base.reserve(Object.values(layout.bytes).reduce((a, b) => a + b, 0))
+  base.reserve(layout.totalBytes)
   const take = (bytes: number, align = 64) => base.alloc(Math.max(64, bytes), align).address
   const tokensMax = layout.tokensMax
   const vectors = take(layout.bytes.vectors)

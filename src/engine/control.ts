@@ -22,9 +22,13 @@ export const WORD = {
   logitTokens: 9,
   /** Address of the sequence's page tables: uint32 [layers, pagesMax]. */
   kvTable: 10,
+  /** From here on, a word a thread: microseconds it waited for pages in the last pass. */
+  stalls: 32,
 } as const
 
-const WORDS = 32
+/** Threads an engine may have. */
+export const THREADS_MAX = 64
+const WORDS = WORD.stalls + THREADS_MAX
 
 export type Control = Int32Array<SharedArrayBuffer>
 

@@ -10,6 +10,9 @@ import type { Program, ProgramStep } from './program.ts'
 import { route } from './route.ts'
 import { type Share, UNIT } from './share.ts'
 
+/** Multiplications an attention call may take, as CALL_WORK in linear.ts; attention is slower a multiplication. */
+const ATTENTION_WORK = 2 ** 25
+
 type Step<K extends PlanStep['op']> = Extract<PlanStep, { op: K }>
 
 export class Executor {
@@ -207,26 +210,37 @@ export class Executor {
     if (!barrier(this.#control, this.#share.threads)) return false
     const headStart = this.#share.from(s.heads, 1)
     const headEnd = this.#share.to(s.heads, 1)
-    if (headEnd > headStart)
-      this.#base.attention({
-        q: q.address,
-        qStride: q.stride,
-        y: y.address,
-        yStride: y.stride,
-        heads: s.heads,
-        kvHeads: s.kvHeads,
-        headDim: s.headDim,
-        headStart,
-        headEnd,
-        tokens: this.#tokens,
-        position: this.#position,
-        pages,
-        pageTokens: kvPageTokens,
-        kvF16,
-        scale: s.scale,
-        window: s.window,
-        scratch: this.#program.scores[this.#share.thread]!,
-      })
+    // Cut into calls by heads, in whole groups that share keys, and by tokens: each token of each head stands for itself.
+    const tokens = this.#tokens
+    const group = s.heads / s.kvHeads
+    const perHead = 2 * s.headDim * (this.#position + tokens)
+    const headStep = Math.max(1, Math.floor(ATTENTION_WORK / (perHead * group))) * group
+    for (let head = headStart; head < headEnd; head += headStep) {
+      const end = Math.min(headEnd, head + headStep)
+      const tokenStep = Math.max(1, Math.floor(ATTENTION_WORK / (perHead * (end - head))))
+      for (let t = 0; t < tokens; t += tokenStep) {
+        if (Atomics.load(this.#control, WORD.abort) !== 0) return false
+        this.#base.attention({
+          q: q.address + t * q.stride * 4,
+          qStride: q.stride,
+          y: y.address + t * y.stride * 4,
+          yStride: y.stride,
+          heads: s.heads,
+          kvHeads: s.kvHeads,
+          headDim: s.headDim,
+          headStart: head,
+          headEnd: end,
+          tokens: Math.min(tokenStep, tokens - t),
+          position: this.#position + t,
+          pages,
+          pageTokens: kvPageTokens,
+          kvF16,
+          scale: s.scale,
+          window: s.window,
+          scratch: this.#program.scores[this.#share.thread]!,
+        })
+      }
+    }
     return true
   }
 

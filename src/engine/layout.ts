@@ -16,8 +16,12 @@ export const TILE_ROWS = 512
 export interface LayoutOptions {
   readonly precision: Precision
   readonly threads: number
-  /** Positions the cache has room for, over all sequences. */
+  /** Positions a sequence may have. */
   readonly context: number
+  /** Positions the cache has room for, over all sequences. */
+  readonly cacheTokens: number
+  /** Arenas that the budget takes, at most. */
+  readonly arenas: number
   /** Bytes that activations of a chunk may take. */
   readonly activationBytes: number
   /** Floats of norm weights and biases. */
@@ -36,7 +40,10 @@ export interface Layout {
   readonly kvLayers: readonly number[]
   readonly kvBlocks: number
   readonly kvElementBytes: number
+  /** Blocks of a sequence's page table. */
   readonly pagesMax: number
+  /** Sum of `bytes`. */
+  readonly totalBytes: number
   /** Bytes by area. */
   readonly bytes: {
     readonly activations: number
@@ -46,6 +53,8 @@ export interface Layout {
     readonly vectors: number
     readonly adapters: number
     readonly kv: number
+    /** Tiles of the arenas above 0. */
+    readonly tiles: number
   }
 }
 
@@ -65,31 +74,37 @@ export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
   const kvElementBytes = o.precision === 'exact' ? 4 : 2
   const block = kvBlock(plan.kv, kvElementBytes)
   const pagesMax = Math.ceil(o.context / KV_PAGE_TOKENS)
+  const kvBlocks = Math.ceil(o.cacheTokens / KV_PAGE_TOKENS)
   const scores = o.threads * roundUp((pagesMax * KV_PAGE_TOKENS + 64) * 4, 64)
+  const tileX = roundUp(Math.max(widest * 4, quantizedRow) * TILE_TOKENS, 64)
+  const tileY = TILE_ROWS * 4 * TILE_TOKENS
+  const bytes = {
+    activations: floats * 4 * tokensMax,
+    logits: logitFloats * 4 * logitRows,
+    quantized: quantizedPerToken * tokensMax,
+    tables:
+      (ropePerToken + routePerToken) * tokensMax +
+      plan.routes.length * 4096 +
+      scores +
+      plan.kv.length * pagesMax * 4 * SEQUENCES_MAX +
+      4096,
+    vectors: roundUp(o.vectorFloats * 4, 64),
+    adapters: o.adapterBytes,
+    kv: block.bytes * kvBlocks,
+    tiles: (o.arenas - 1) * o.threads * (tileX + tileY),
+  }
   return {
     tokensMax,
     logitRows,
-    tileX: roundUp(Math.max(widest * 4, quantizedRow) * TILE_TOKENS, 64),
-    tileY: TILE_ROWS * 4 * TILE_TOKENS,
+    tileX,
+    tileY,
     kvBlockBytes: block.bytes,
     kvLayers: block.layers,
-    kvBlocks: pagesMax,
+    kvBlocks,
     kvElementBytes,
     pagesMax,
-    bytes: {
-      activations: floats * 4 * tokensMax,
-      logits: logitFloats * 4 * logitRows,
-      quantized: quantizedPerToken * tokensMax,
-      tables:
-        (ropePerToken + routePerToken) * tokensMax +
-        plan.routes.length * 4096 +
-        scores +
-        plan.kv.length * pagesMax * 4 * SEQUENCES_MAX +
-        4096,
-      vectors: roundUp(o.vectorFloats * 4, 64),
-      adapters: o.adapterBytes,
-      kv: block.bytes * pagesMax,
-    },
+    totalBytes: Object.values(bytes).reduce((a, b) => a + b, 0),
+    bytes,
   }
 }
 

@@ -8,6 +8,12 @@ import { TILE_ROWS, TILE_TOKENS } from './layout.ts'
 import type { Program, ProgramStep } from './program.ts'
 import { type Share, UNIT } from './share.ts'
 
+/**
+ * Multiplications a kernel call may take: 2 to 15 ms. Between calls a thread looks whether the pass was aborted. Rows are cut, never tokens,
+ * so that no weight is decoded twice.
+ */
+const CALL_WORK = 2 ** 26
+
 type LinearStep = Extract<PlanStep, { op: 'linear' }>
 
 export class Linear {
@@ -61,24 +67,48 @@ export class Linear {
     }
     const weight = bound.weight!
     if ('resident' in weight) {
-      if (n > 0) this.#resident(s, weight.resident, n)
-      return true
+      return n === 0 || this.#resident(s, weight.resident, n)
     }
     return this.#paged(s, weight.paged, bound.quantized, n, pass)
   }
 
-  #resident(s: LinearStep, m: MatrixBlock, n: number): void {
+  #resident(s: LinearStep, m: MatrixBlock, n: number): boolean {
     const from = this.#share.from(m.rows, UNIT)
     const to = this.#share.to(m.rows, UNIT)
-    if (to <= from) return
+    return this.#here(s, m, m.address, from, to, 0, false, n)
+  }
+
+  /** Rows [from, to) of a run of rows at `address` in arena 0; row 0 of the run is row `first` of the matrix. False when aborted. */
+  #here(
+    s: LinearStep,
+    m: Omit<MatrixBlock, 'address' | 'rows'>,
+    address: number,
+    from: number,
+    to: number,
+    first: number,
+    quantized: boolean,
+    n: number,
+  ): boolean {
     const x = this.#program.buffers[s.x]!
     const y = this.#program.buffers[s.y]!
-    const b = this.#rows(m, m.address, from, to)
-    this.#base.matMul(b, x.address, x.stride, y.address + from * 4, y.stride, n, s.accumulate ? 1 : 0, s.alpha)
+    const add = s.accumulate ? 1 : 0
+    const step = Math.max(1, Math.floor(CALL_WORK / (m.cols * n * UNIT))) * UNIT
+    for (let row = from; row < to; row += step) {
+      if (row > from && this.#aborted()) return false
+      const b = this.#rows(m, address, row, Math.min(to, row + step))
+      const out = y.address + (first + row) * 4
+      if (quantized) this.#base.matMulQ(b, this.#program.quantizedAt, out, y.stride, n, add, s.alpha)
+      else this.#base.matMul(b, x.address, x.stride, out, y.stride, n, add, s.alpha)
+    }
+    return true
+  }
+
+  #aborted(): boolean {
+    return Atomics.load(this.#control, WORD.abort) !== 0
   }
 
   /** Rows [from, to) of a run of rows at `address`. */
-  #rows(m: Omit<MatrixBlock, 'address'>, address: number, from: number, to: number): MatrixBlock {
+  #rows(m: Omit<MatrixBlock, 'address' | 'rows'>, address: number, from: number, to: number): MatrixBlock {
     const b = this.#block
     b.encoding = m.encoding
     b.cols = m.cols
@@ -91,8 +121,6 @@ export class Linear {
   }
 
   #paged(s: LinearStep, m: PagedMatrix, quantized: boolean, n: number, pass: number): boolean {
-    const x = this.#program.buffers[s.x]!
-    const y = this.#program.buffers[s.y]!
     for (let p = 0; p < m.pageCount; p++) {
       const page = m.firstPage + p
       if (!this.#pages.acquire(page, pass)) return false
@@ -102,20 +130,20 @@ export class Linear {
       const to = this.#share.to(rows, UNIT)
       if (n > 0 && to > from) {
         const arena = this.#pages.arenaOf(page)
-        const b = this.#rows(m, this.#pages.addressOf(page), from, to)
-        const out = y.address + (first + from) * 4
-        const add = s.accumulate ? 1 : 0
-        if (arena > 0) this.#tiled(s, b, quantized, n, first + from, arena)
-        else if (quantized) this.#base.matMulQ(b, this.#program.quantizedAt, out, y.stride, n, add, s.alpha)
-        else this.#base.matMul(b, x.address, x.stride, out, y.stride, n, add, s.alpha)
+        const address = this.#pages.addressOf(page)
+        const ran =
+          arena === 0
+            ? this.#here(s, m, address, from, to, first, quantized, n)
+            : this.#tiled(s, this.#rows(m, address, from, to), quantized, n, first + from, arena)
+        if (!ran) return false
       }
       this.#pages.release(page)
     }
-    return Atomics.load(this.#control, WORD.abort) === 0
+    return !this.#aborted()
   }
 
-  /** Rows of a page in another arena: activations are carried there, results back, a tile at a time. */
-  #tiled(s: LinearStep, b: MatrixBlock, quantized: boolean, n: number, firstRow: number, arena: number): void {
+  /** Rows of a page in another arena: activations are carried there, results back, a tile at a time. False when aborted. */
+  #tiled(s: LinearStep, b: MatrixBlock, quantized: boolean, n: number, firstRow: number, arena: number): boolean {
     const x = this.#program.buffers[s.x]!
     const y = this.#program.buffers[s.y]!
     const k = this.#kernels[arena]!
@@ -127,6 +155,7 @@ export class Linear {
     const xAt = (quantized ? this.#program.quantizedAt : x.address) / 4
     const yAt = tile.y / 4
     for (let t = 0; t < n; t += TILE_TOKENS) {
+      if (t > 0 && this.#aborted()) return false
       const m = Math.min(TILE_TOKENS, n - t)
       there.set(this.#f32.subarray(xAt + t * xStride, xAt + (t + m) * xStride), tile.x / 4)
       for (let r = 0; r < rows; r += TILE_ROWS) {
@@ -141,10 +170,11 @@ export class Linear {
           this.#f32.set(there.subarray(yAt + i * TILE_ROWS, yAt + i * TILE_ROWS + b.rows), out(i))
       }
     }
+    return true
   }
 }
 
 /** Bytes from one row to the next; for panels a sixteenth of a panel: exact for multiples of 16 rows. */
-function rowBytes(m: Omit<MatrixBlock, 'address'>): number {
+function rowBytes(m: Omit<MatrixBlock, 'address' | 'rows'>): number {
   return computeBytes(m, UNIT, m.cols) / UNIT
 }

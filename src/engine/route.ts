@@ -2,6 +2,8 @@
 import type { PlanStep } from '../graph/plan.ts'
 import type { BoundBuffer, BoundRoute } from './program.ts'
 
+const CHOSEN = -1
+
 /**
  * Softmax over all experts in float32, the topK highest (ties: lower index), weights renormalized to sum 1 when the model says so.
  * Lists hold tokens in ascending order.
@@ -28,10 +30,12 @@ export function route(
     for (let k = 0; k < topK; k++) {
       let best = -1
       for (let e = 0; e < experts; e++) if (p[e]! >= 0 && (best < 0 || p[e]! > p[best]!)) best = e
+      // Logits that are not numbers choose nobody: any expert will do, the weight (NaN) tells in the model's logits.
+      if (best < 0) best = p.findIndex((v) => v !== CHOSEN)
       i32[r.choices / 4 + t * topK + k] = best
       f32[r.weights / 4 + t * topK + k] = p[best]! / sum
       chosen += p[best]! / sum
-      p[best] = -1
+      p[best] = CHOSEN
     }
     for (let k = 0; k < topK; k++) {
       const weight = f32[r.weights / 4 + t * topK + k]!

@@ -1,18 +1,22 @@
 // The engine at work: sequences, passes, report, end.
-import { SluiceError, throwIfAborted } from '../base/errors.ts'
+import { BudgetError, SluiceError, throwIfAborted } from '../base/errors.ts'
 import type { Plan, PlanRope } from '../graph/plan.ts'
 import { peakResident } from '../memory/machine.ts'
 import type { Budget } from '../memory/memory.ts'
 import { CONTROL, type WeightPager } from '../pager/pager.ts'
 import type { Bound } from './bind.ts'
 import type { Engine, EngineReport, ForwardOptions, Precision, Sequence } from './engine.ts'
-import { Exclusive } from './exclusive.ts'
+import { Exclusive, unlessAborted } from './exclusive.ts'
 import { KvPool, KvTable } from './kv.ts'
 import { type Layout, SEQUENCES_MAX } from './layout.ts'
+import { timePass, watchLoad } from './news.ts'
 import { writeRopeTable } from './rope-table.ts'
 import { EngineSequence, type PassRunner } from './sequence.ts'
 import type { Threads } from './threads.ts'
 import type { Weights } from './weights.ts'
+
+/** Logits collected for a caller up to this size are part of what the process is allowed anyway (allowance.ts). */
+const COLLECT_BYTES = 8 * 1024 * 1024
 
 export interface Parts {
   readonly plan: Plan
@@ -36,19 +40,20 @@ export class RunningEngine implements Engine, PassRunner {
   readonly #pool: KvPool
   readonly #freeTables: number[]
   #pass = 0
+  /** The reader starting over after an aborted pass: the next pass waits for it, the caller who aborted does not. */
+  #restart: Promise<void> | undefined
+  /** The reader's last failure. Its message may come later than the threads' leaving, but before the answer to a reset. */
+  #failure: Error | undefined
   #closed: Promise<void> | undefined
-  readonly #closing: { readonly promise: Promise<undefined>; resolve(): void }
 
   constructor(parts: Parts) {
     this.#p = parts
-    let closing!: () => void
-    const promise = new Promise<undefined>((resolve) => {
-      closing = () => resolve(undefined)
-    })
-    this.#closing = { promise, resolve: closing }
     const { layout, bound, plan } = parts
     this.#pool = new KvPool(bound.kv, layout.kvBlockBytes, layout.kvBlocks)
     const tableBytes = plan.kv.length * layout.pagesMax * 4
+    parts.pager.onError((error) => {
+      this.#failure = error
+    })
     this.#freeTables = Array.from({ length: SEQUENCES_MAX }, (_, i) => bound.kvTables + i * tableBytes)
   }
 
@@ -86,8 +91,24 @@ export class RunningEngine implements Engine, PassRunner {
     return new EngineSequence(this, new KvTable(this.#pool, layout.kvLayers, words, layout.pagesMax), at)
   }
 
-  exclusive<T>(work: () => Promise<T>): Promise<T> {
-    return this.#turn.run(work)
+  exclusive<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    return this.#turn.run(work, signal)
+  }
+
+  hold(bytes: number): () => void {
+    if (bytes <= COLLECT_BYTES) return () => undefined
+    try {
+      const held = this.#p.budget.reserve(bytes, 'scratch', 'logits of all tokens')
+      return () => held.release()
+    } catch (cause) {
+      throw new BudgetError('BUDGET_EXCEEDED', {
+        what: 'logits of all tokens do not fit into the memory budget',
+        got: `${bytes} bytes`,
+        remedy: 'Take them in parts with onLogits, or give more memory.',
+        details: { wantedBytes: bytes, availableBytes: this.#p.budget.available },
+        cause,
+      })
+    }
   }
 
   released(kvTable: number): void {
@@ -98,62 +119,68 @@ export class RunningEngine implements Engine, PassRunner {
     ids: readonly number[],
     position: number,
     firstLogit: number,
-    _table: KvTable,
     kvTable: number,
     options: ForwardOptions,
   ): Promise<void> {
     this.#check()
     const { bound, memory, threads, pager } = this.#p
-    await this.#embed(ids)
-    throwIfAborted(options.signal)
+    const { signal } = options
+    // Disks may hang: whoever aborts does not wait for them.
+    const rows = await unlessAborted(this.#embeddingRows(ids, signal), signal)
+    await unlessAborted(pager.start(), signal)
+    // A read ahead failed after the last pass: perhaps it was the disk's mood, and this call is worth a new try.
+    if (Atomics.load(pager.shared.control, CONTROL.failed) !== 0) this.#restart ??= pager.reset(this.#pass + 1)
+    if (this.#restart !== undefined) await unlessAborted(this.#restart, signal)
+    this.#restart = undefined
     this.#check()
+    this.#embed(rows, ids.length)
     this.#p.ropes.forEach((rope, i) => {
       const { address, half } = bound.program.ropes[i]!
       writeRopeTable(rope, position, ids.length, new Float32Array(memory.buffer, address, ids.length * half * 2))
     })
     const wanted = new Int32Array(memory.buffer, bound.program.logitTokens, ids.length)
     for (let i = firstLogit; i < ids.length; i++) wanted[i - firstLogit] = i
-    await pager.start()
     const pass = ++this.#pass
-    const done = await threads.run(
-      { tokens: ids.length, position, pass, logitTokens: ids.length - firstLogit, kvTable },
-      options.signal,
-    )
-    if (!done) await this.#recover(options.signal)
+    const logits = ids.length - firstLogit
+    const loaded = pass === 1 ? watchLoad(pager) : () => undefined
+    const ended = timePass(pager, () => threads.stallMs, { pass, tokens: ids.length, position, logits })
+    let done = false
+    try {
+      done = await threads.run({ tokens: ids.length, position, pass, logitTokens: logits, kvTable }, signal)
+    } finally {
+      loaded()
+      ended(done ? 'done' : signal?.aborted ? 'aborted' : 'failed')
+    }
+    if (!done) await this.#recover(signal)
     if (options.trace !== undefined) this.#trace(options.trace, ids.length)
   }
 
   /** After a pass that did not end: the reader starts over, and the reason is thrown. */
   async #recover(signal: AbortSignal | undefined): Promise<never> {
-    const { pager } = this.#p
-    const failure = await this.#readerFailure()
-    if (failure !== undefined) throw failure
     this.#check()
-    await pager.reset(this.#pass + 1)
+    this.#restart = this.#p.pager.reset(this.#pass + 1)
+    this.#restart.catch(() => undefined) // the next pass hears of it
     throwIfAborted(signal)
-    this.#check()
-    throw new SluiceError('INTERNAL', { what: 'pass ended without a reason' })
+    await this.#restart
+    throw this.#failure ?? new SluiceError('INTERNAL', { what: 'pass ended without a reason' })
   }
 
-  /** The reader raises its word first and sends the error after it: threads may have left before the error is here. */
-  async #readerFailure(): Promise<Error | undefined> {
-    const { pager } = this.#p
-    if (pager.failure !== undefined || Atomics.load(pager.shared.control, CONTROL.failed) === 0) return pager.failure
-    return Promise.race([new Promise<Error>((resolve) => pager.onError(resolve)), this.#closing.promise])
+  /** Rows of the embedding, read one by one: a token costs its row, not the matrix. float32 [tokens, width]. */
+  #embeddingRows(ids: readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
+    const { plan, weights } = this.#p
+    const step = plan.steps[0] as Extract<Plan['steps'][number], { op: 'embed' }> // bind() made sure of it
+    return weights.tensor(step.weight).rowsAt(ids, signal === undefined ? {} : { signal })
   }
 
-  /** Rows of the embedding, read one by one: a token costs its row, not the matrix. */
-  async #embed(ids: readonly number[]): Promise<void> {
-    const { plan, bound, weights, memory } = this.#p
-    const step = plan.steps[0]!
-    if (step.op !== 'embed') return
-    const rows = await weights.tensor(step.weight).rowsAt(ids)
+  #embed(rows: Float32Array, tokens: number): void {
+    const { plan, bound, memory } = this.#p
+    const { scale } = plan.steps[0] as Extract<Plan['steps'][number], { op: 'embed' }>
     const { address, stride, width } = bound.embedding
-    const out = new Float32Array(memory.buffer, address, ids.length * stride)
-    for (let t = 0; t < ids.length; t++) {
+    const out = new Float32Array(memory.buffer, address, tokens * stride)
+    for (let t = 0; t < tokens; t++) {
       const row = rows.subarray(t * width, (t + 1) * width)
-      if (step.scale === 1) out.set(row, t * stride)
-      else for (let i = 0; i < width; i++) out[t * stride + i] = row[i]! * step.scale
+      if (scale === 1) out.set(row, t * stride)
+      else for (let i = 0; i < width; i++) out[t * stride + i] = row[i]! * scale
     }
   }
 
@@ -189,7 +216,6 @@ export class RunningEngine implements Engine, PassRunner {
   }
 
   close(): Promise<void> {
-    this.#closing.resolve()
     this.#closed ??= (async () => {
       await this.#p.threads.close()
       await this.#p.pager.close()

@@ -1,5 +1,5 @@
 // One text being continued: chunks of ids become passes; logits come back; a failed call leaves the sequence where it stood.
-import { InferenceError, SluiceError, throwIfAborted, ValidationError } from '../base/errors.ts'
+import { InferenceError, SluiceError, ValidationError } from '../base/errors.ts'
 import type { ForwardOptions, Sequence } from './engine.ts'
 import type { KvTable } from './kv.ts'
 
@@ -9,14 +9,15 @@ export interface PassRunner {
   readonly context: number
   readonly tokensMax: number
   readonly logitRows: number
-  /** One pass at a time, in order of asking. */
-  exclusive<T>(work: () => Promise<T>): Promise<T>
+  /** One pass at a time, in order of asking; a wait ends with the signal. */
+  exclusive<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T>
+  /** Sets memory aside for logits that are collected; call the result to give it back. Throws BUDGET_EXCEEDED. */
+  hold(bytes: number): () => void
   /** Runs ids at `position`; logits of tokens [firstLogit, ids.length) are then in `logits(i)`. */
   pass(
     ids: readonly number[],
     position: number,
     firstLogit: number,
-    table: KvTable,
     kvTable: number,
     options: ForwardOptions,
   ): Promise<void>
@@ -31,7 +32,8 @@ export class EngineSequence implements Sequence {
   readonly #kvTable: number
   #length = 0
   #released = false
-  #running = false
+  /** A forward is running or waiting for its turn. */
+  #busy = false
 
   constructor(runner: PassRunner, table: KvTable, kvTable: number) {
     this.#runner = runner
@@ -44,54 +46,95 @@ export class EngineSequence implements Sequence {
   }
 
   async forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array> {
-    this.#check(ids)
-    const own = Array.from(ids) // the caller's array may change while this waits and runs
-    return this.#runner.exclusive(async () => {
-      throwIfAborted(options.signal)
-      this.#check(own) // it may have been released, or grown, while waiting
-      const before = this.#length
-      this.#running = true
-      try {
-        return await this.#chunks(own, options)
-      } catch (err) {
-        this.#length = before
-        if (!this.#released) this.#table.truncate(before)
-        throw err
-      } finally {
-        this.#running = false
-      }
-    })
+    this.#idle()
+    this.#check(ids, options)
+    const copy = ids.slice() // the caller may change its array while we wait
+    const before = this.#length
+    this.#busy = true
+    try {
+      return await this.#forward(copy, options)
+    } catch (err) {
+      this.#length = before
+      this.#table.truncate(before)
+      throw err
+    } finally {
+      this.#busy = false
+      if (this.#released) this.#giveBack()
+    }
   }
 
-  async #chunks(ids: readonly number[], options: ForwardOptions): Promise<Float32Array> {
+  async #forward(ids: readonly number[], options: ForwardOptions): Promise<Float32Array> {
+    const r = this.#runner
+    if (options.logits === 'all' && options.onLogits === undefined) {
+      const giveBack = r.hold(ids.length * r.vocabulary * 4)
+      try {
+        const out = new Float32Array(ids.length * r.vocabulary)
+        await this.#chunks(ids, options, (rows, first) => out.set(rows, first * r.vocabulary))
+        return out
+      } finally {
+        giveBack()
+      }
+    }
+    let out: Float32Array = new Float32Array(0)
+    await this.#chunks(ids, options, async (rows, first, tokens) => {
+      if (options.logits === 'last') out = rows
+      else await options.onLogits?.(rows, first, tokens)
+    })
+    return out
+  }
+
+  /** `onRows` is called outside of the turn: a slow consumer holds up nobody else. Its rows are reused. */
+  async #chunks(
+    ids: readonly number[],
+    options: ForwardOptions,
+    onRows: (rows: Float32Array, firstToken: number, tokens: number) => void | Promise<void>,
+  ): Promise<void> {
     const r = this.#runner
     const all = options.logits === 'all'
-    const collect = all && options.onLogits === undefined
-    const out = new Float32Array(collect ? ids.length * r.vocabulary : options.logits === 'last' ? r.vocabulary : 0)
     const chunk = all ? r.logitRows : r.tokensMax
     const before = this.#length
-    const rows =
-      all && options.onLogits !== undefined ? new Float32Array(Math.min(chunk, ids.length) * r.vocabulary) : undefined
+    const rows = new Float32Array(
+      options.logits === 'none' ? 0 : (all ? Math.min(chunk, ids.length) : 1) * r.vocabulary,
+    )
     for (let start = 0; start < ids.length; start += chunk) {
       const part = ids.slice(start, start + chunk)
       const last = start + part.length === ids.length
       const firstLogit = all ? 0 : last && options.logits === 'last' ? part.length - 1 : part.length
-      this.#table.reserve(this.#length + part.length)
-      await r.pass(part, this.#length, firstLogit, this.#table, this.#kvTable, options)
-      if (this.#released) throw new SluiceError('CLOSED', { what: 'sequence was released while it ran' })
-      this.#length += part.length
-      const row = (i: number) => finite(r.logits(i), before + start + firstLogit + i)
-      if (collect) for (let i = 0; i < part.length; i++) out.set(row(i), (start + i) * r.vocabulary)
-      else if (rows !== undefined) {
-        for (let i = 0; i < part.length; i++) rows.set(row(i), i * r.vocabulary)
-        await options.onLogits!(rows.subarray(0, part.length * r.vocabulary), start, part.length)
-      } else if (firstLogit < part.length) out.set(row(0))
+      const wanted = part.length - firstLogit
+      await r.exclusive(async () => {
+        this.#alive() // it may have been released while it waited
+        this.#table.reserve(this.#length + ids.length - start)
+        await r.pass(part, this.#length, firstLogit, this.#kvTable, options)
+        this.#alive()
+        this.#length += part.length
+        for (let i = 0; i < wanted; i++)
+          rows.set(finite(r.logits(i), before + start + firstLogit + i), i * r.vocabulary)
+      }, options.signal)
+      if (wanted > 0) await onRows(rows.subarray(0, wanted * r.vocabulary), start, part.length)
     }
-    return out
   }
 
-  #check(ids: readonly number[]): void {
+  #alive(): void {
     if (this.#released) throw new SluiceError('CLOSED', { what: 'sequence is released' })
+  }
+
+  /** A text is continued by one call at a time: what the other one meant by "after what is there" would be a guess. */
+  #idle(): void {
+    this.#alive()
+    if (this.#busy)
+      throw new ValidationError('REQUEST_INVALID', {
+        what: 'sequence is running',
+        remedy: 'Await its forward first, or use another sequence.',
+      })
+  }
+
+  #check(ids: readonly number[], options: ForwardOptions): void {
+    if (options.logits !== 'last' && options.logits !== 'all' && options.logits !== 'none')
+      throw new ValidationError('REQUEST_INVALID', {
+        what: 'logits option is not known',
+        expected: 'last, all or none',
+        got: options.logits,
+      })
     if (ids.length === 0)
       throw new ValidationError('REQUEST_INVALID', {
         what: 'no token ids given',
@@ -118,12 +161,7 @@ export class EngineSequence implements Sequence {
   }
 
   truncate(length: number): void {
-    if (this.#released) throw new SluiceError('CLOSED', { what: 'sequence is released' })
-    if (this.#running)
-      throw new ValidationError('REQUEST_INVALID', {
-        what: 'a sequence cannot be truncated while it runs',
-        remedy: 'Wait for forward(), or abort it.',
-      })
+    this.#idle()
     if (!Number.isInteger(length) || length < 0 || length > this.#length)
       throw new ValidationError('REQUEST_INVALID', {
         what: 'cannot truncate to that length',
@@ -137,11 +175,12 @@ export class EngineSequence implements Sequence {
   release(): void {
     if (this.#released) return
     this.#released = true
-    // A running pass still writes to these blocks: give them back after it.
-    void this.#runner.exclusive(async () => {
-      this.#table.truncate(0)
-      this.#runner.released(this.#kvTable)
-    })
+    if (!this.#busy) this.#giveBack() // else a pass may still write to its blocks: forward gives them back
+  }
+
+  #giveBack(): void {
+    this.#table.truncate(0)
+    this.#runner.released(this.#kvTable)
   }
 }
 

@@ -25,6 +25,7 @@ export class Threads {
   readonly #pages: SharedPages
   #failure: Error | undefined
   #closed = false
+  #closing: Promise<void> | undefined
 
   private constructor(pages: SharedPages) {
     this.#pages = pages
@@ -47,6 +48,11 @@ export class Threads {
 
   get count(): number {
     return this.#workers.length
+  }
+
+  /** Milliseconds that the thread which waited most for pages waited in the last pass. */
+  get stallMs(): number {
+    return Math.max(...this.#control.subarray(WORD.stalls, WORD.stalls + this.count)) / 1000
   }
 
   #spawn(setup: ThreadSetup): Promise<void> {
@@ -98,8 +104,9 @@ export class Threads {
 
   /** A thread that is gone counts as done, so that nobody waits for it. */
   #fail(err: Error): void {
+    if (this.#closed) return
     this.#failure ??= err
-    Atomics.store(this.#control, WORD.abort, 1)
+    this.#abort()
     Atomics.store(this.#control, WORD.done, this.#workers.length)
     Atomics.notify(this.#control, WORD.done)
   }
@@ -127,6 +134,7 @@ export class Threads {
     for (const w of this.#workers) w.ref() // keep the process alive while a pass runs
     const abort = () => this.#abort()
     signal?.addEventListener('abort', abort, { once: true })
+    if (signal?.aborted) abort() // an event that is past is not heard
     Atomics.add(c, WORD.generation, 1)
     Atomics.notify(c, WORD.generation)
     try {
@@ -144,15 +152,20 @@ export class Threads {
     return Atomics.load(c, WORD.abort) === 0
   }
 
+  /** Threads look at these words at least every 20 ms, also while they wait for a page or for each other. */
   #abort(): void {
     Atomics.store(this.#control, WORD.abort, 1)
     Atomics.store(this.#pages.control, CONTROL.abort, 1)
     Atomics.notify(this.#control, WORD.barrierPhase)
   }
 
-  /** Ends the threads, also in the middle of a pass. */
-  async close(): Promise<void> {
-    if (this.#closed) return
+  /** Ends the threads, also in the middle of a pass. Safe at any time, twice: every call resolves when they are gone. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
     this.#closed = true
     this.#abort()
     Atomics.store(this.#control, WORD.stop, 1)

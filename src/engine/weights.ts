@@ -21,10 +21,15 @@ export class Weights {
   /** Weight name in the graph → the adapter's tensor; `heads` where the base's rows are reordered within heads. */
   readonly #adapters = new Map<string, { tensor: LazyTensor; heads?: number }>()
 
-  constructor(reader: ModelReader, arch: ArchOutput, adapters: readonly AttachedAdapter[]) {
+  constructor(
+    reader: ModelReader,
+    arch: ArchOutput,
+    adapters: readonly AttachedAdapter[],
+    verify: 'lazy' | 'off' = 'lazy',
+  ) {
     this.#names = arch.names
     this.reader = withParts(reader, arch)
-    this.#base = openTensors(this.reader)
+    this.#base = openTensors(this.reader, { verify })
     const permuted = permutedRows(arch.graph)
     adapters.forEach((adapter, i) => {
       const tensors = openTensors(adapter.reader)

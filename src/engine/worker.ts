@@ -26,7 +26,9 @@ function main(setup: ThreadSetup): void {
     generation = Atomics.load(control, WORD.generation)
     if (Atomics.load(control, WORD.stop) !== 0) return
     // A thread that leaves early takes the others with it.
+    const stalled = pages.stallNs
     if (!executor.run()) Atomics.store(control, WORD.abort, 1)
+    control[WORD.stalls + thread] = Math.min(0x7fffffff, (pages.stallNs - stalled) / 1000)
     Atomics.add(control, WORD.done, 1)
     Atomics.notify(control, WORD.done)
   }

@@ -51,6 +51,8 @@ export interface TensorEntry {
   readonly checksum?: string
   /** This tensor shares the bytes of another one. */
   readonly aliasOf?: string
+  /** Its bytes stand in the index itself. */
+  readonly inline?: boolean
 }
 
 /** An adapter packaged with a model. */
@@ -80,6 +82,13 @@ export interface ModelReader {
   /** Tokenizer files by name (tokenizer.json, tokenizer_config.json, chat_template.jinja …), read on demand. GGUF vocabularies are in `config`. */
   readonly tokenizerFiles: ReadonlyMap<string, () => Promise<Uint8Array>>
   readonly adapters: readonly PackagedAdapter[]
+  /** What a package's manifest says of its numbers beyond the tensors: extensions (which a reader may ignore, with their data) and quantization. */
+  readonly remarks?: {
+    readonly extensions: { readonly used: readonly string[]; readonly data?: JsonObject }
+    readonly quantization?: JsonObject
+  }
+  /** Further files that belong to the model, by path from its root (a package's config/, metadata/ and adapters/), read on demand. */
+  readonly sideFiles?: ReadonlyMap<string, () => Promise<Uint8Array>>
   /** SHA-256 (hex) that identifies the model: of the canonical manifest for a package, of the index for others. */
   readonly identity: string
   /** Bytes read by opening. */

@@ -23,8 +23,15 @@ export interface PlannedTensor {
 export interface ModelWriter {
   /** Fixes order, offsets and shards. Called once, before the first put. Returns the bytes the output will take. */
   plan(tensors: readonly PlannedTensor[]): { bytes: number; shards: number }
-  /** Streams a tensor's stored bytes, in plan order, in chunks of any size. */
-  put(name: string, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void>
+  /**
+   * Streams a tensor's stored bytes, in plan order, in chunks of any size (a chunk may be reused when the next one is asked for).
+   * `exponent` replaces the planned one of a panel encoding, which may be known only when the tensor was read.
+   */
+  put(
+    name: string,
+    chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+    options?: { readonly exponent?: number },
+  ): Promise<void>
   /** Writes index and side files, fsyncs, renames. */
   finish(): Promise<void>
   /** Removes what was written under temporary names. Safe at any time, twice. */

@@ -5,19 +5,29 @@ import type { Graph } from './graph.ts'
 
 export interface TensorPart {
   readonly tensor: string
-  /** Part along axis 0 of a stacked tensor; undefined: the whole tensor. */
-  readonly part?: number
+  /**
+   * Part along axis 0 of a stacked tensor, or rows [start, end) of a matrix; undefined: the whole tensor. What format/part.ts `partOf`
+   * takes.
+   */
+  readonly part?: number | { readonly start: number; readonly end: number }
 }
 
 /**
- * The tensor a name means: `<tensor>#<e>` is part e of a tensor stacked along axis 0, unless a tensor of just that name exists.
- * Undefined when there is none.
+ * The tensor a name means, unless a tensor of just that name exists: `<tensor>#<e>` is part e of a tensor stacked along axis 0,
+ * `<tensor>[<a>:<b>]` are rows a … b−1 of a matrix. Undefined when there is none.
  */
 export function findTensor(tensors: ReadonlyMap<string, unknown>, name: string): TensorPart | undefined {
   if (tensors.has(name)) return { tensor: name }
-  const found = /^(.+)#(0|[1-9]\d{0,8})$/s.exec(name)
-  if (found === null || !tensors.has(found[1]!)) return undefined
-  return { tensor: found[1]!, part: Number(found[2]) }
+  const stacked = /^(.+)#(0|[1-9]\d{0,8})$/s.exec(name)
+  if (stacked !== null && tensors.has(stacked[1]!)) return { tensor: stacked[1]!, part: Number(stacked[2]) }
+  const rows = /^(.+)\[(0|[1-9]\d{0,14}):([1-9]\d{0,14})\]$/s.exec(name)
+  if (rows === null || !tensors.has(rows[1]!)) return undefined
+  return { tensor: rows[1]!, part: { start: Number(rows[2]), end: Number(rows[3]) } }
+}
+
+/** The name of rows [start, end) of a matrix. */
+export function rowsName(tensor: string, start: number, end: number): string {
+  return `${tensor}[${start}:${end}]`
 }
 
 export interface TensorCheck {
@@ -38,6 +48,7 @@ export function checkTensors(
   const used = new Set<string>()
   const missing: string[] = []
   const wrong: string[] = []
+  const ranges = new Map<string, { start: number; end: number }[]>()
   for (const weight of graph.weights) {
     const name = check.names?.get(weight.name) ?? weight.name
     const found = findTensor(tensors, name)
@@ -48,17 +59,46 @@ export function checkTensors(
     const { tensor, part } = found
     const entry = tensors.get(tensor)!
     used.add(tensor)
-    const shape = part === undefined ? entry.shape : entry.shape.slice(1)
-    if (part !== undefined && !(part < (entry.shape[0] ?? 0)))
-      wrong.push(`${name}: expected more than ${part} parts, got [${entry.shape.join(', ')}]`)
+    const shape = partShape(entry.shape, part)
+    if (typeof part === 'object') ranges.set(tensor, [...(ranges.get(tensor) ?? []), part])
+    if (shape === undefined)
+      wrong.push(
+        `${name}: the tensor [${entry.shape.join(', ')}] has no such ${typeof part === 'number' ? 'part' : 'rows'}`,
+      )
     else if (!sameShape(shape, weight.shape))
       wrong.push(`${name}: expected [${weight.shape.join(', ')}], got [${shape.join(', ')}]`)
+  }
+  for (const [tensor, list] of ranges) {
+    const rows = tensors.get(tensor)!.shape[0]!
+    if (!tiles(list, rows)) wrong.push(`${tensor}: ${rows} rows, of which the architecture uses ${describe(list)}`)
   }
   if (missing.length > 0) fail('TENSOR_MISSING', 'the architecture needs tensors the model does not have', missing)
   if (wrong.length > 0) fail('TENSOR_SHAPE', 'tensors have another shape than the architecture needs', wrong)
   const unexpected = [...tensors.keys()].filter((name) => !used.has(name) && check.ignored?.has(name) !== true)
   if (unexpected.length > 0)
     fail('TENSOR_UNEXPECTED', 'the model has tensors the architecture does not use', unexpected)
+}
+
+function partShape(shape: readonly number[], part: TensorPart['part']): readonly number[] | undefined {
+  if (part === undefined) return shape
+  const [rows] = shape
+  if (typeof part === 'number') return part < (rows ?? 0) ? shape.slice(1) : undefined
+  if (shape.length !== 2 || !(part.start < part.end && part.end <= rows!)) return undefined
+  return [part.end - part.start, shape[1]!]
+}
+
+/** Every row belongs to one range: rows nobody uses would be weights left out silently. */
+function tiles(ranges: readonly { start: number; end: number }[], rows: number): boolean {
+  let at = 0
+  for (const { start, end } of ranges.toSorted((a, b) => a.start - b.start)) {
+    if (start !== at) return false
+    at = end
+  }
+  return at === rows
+}
+
+function describe(ranges: readonly { start: number; end: number }[]): string {
+  return ranges.map(({ start, end }) => `[${start}, ${end})`).join(' ')
 }
 
 function fail(

@@ -1,5 +1,7 @@
 // The weight pager: plans, reserves, places, and runs the reader. The contract and its rules are in pager.ts.
+import diagnostics from 'node:diagnostics_channel'
 import { SluiceError, ValidationError } from '../base/errors.ts'
+import { CHANNELS } from '../base/events.ts'
 import type { ModelReader } from '../format/reader.ts'
 import type { ArenaSet, Budget, Page, Reservation } from '../memory/memory.ts'
 import type { IoMode } from '../source/source.ts'
@@ -190,10 +192,12 @@ function createHandle(
     const memory = stream.memories[areas.stage.arena]!
     const repack = kernels === undefined || io.files !== undefined ? undefined : repackFor(kernels, memory)
     if (closing !== undefined) throw closedError()
+    // Pages come from another thread, a message each: only when somebody listened before reading began. Payload: PageNews of stream.ts.
+    const news = diagnostics.channel(CHANNELS.page).hasSubscribers
     reader =
       io.files === undefined
-        ? startReaderHere(stream, options.reader.sources, repack, failed)
-        : startReaderThread({ stream, files: io.files, ...(kernels === undefined ? {} : { kernels }) }, failed)
+        ? startReaderHere(stream, options.reader.sources, repack, failed, news)
+        : startReaderThread({ stream, files: io.files, news, ...(kernels === undefined ? {} : { kernels }) }, failed)
     await reader.started
   }
 

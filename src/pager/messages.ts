@@ -2,7 +2,7 @@
 import type { PlainError } from '../base/transfer.ts'
 import type { FileDescriptor } from '../source/source.ts'
 import type { RepackKernels } from './repack.ts'
-import type { StreamInput } from './stream.ts'
+import type { PageNews, StreamInput } from './stream.ts'
 
 /** workerData of the reader thread. */
 export interface ReaderInput {
@@ -11,6 +11,8 @@ export interface ReaderInput {
   readonly files: ReadonlyMap<number, FileDescriptor>
   /** Kernels that lay foreign blocks out anew; absent when no matrix needs it. */
   readonly kernels?: RepackKernels
+  /** Somebody on the main thread listens to pages. */
+  readonly news?: boolean
 }
 
 export type ToReader =
@@ -22,6 +24,7 @@ export type FromReader =
   | { readonly kind: 'started' }
   /** Opening failed; the thread ends. */
   | { readonly kind: 'refused'; readonly error: PlainError }
+  | { readonly kind: 'page'; readonly page: PageNews }
   /** A read failed: control.failed is set. */
   | { readonly kind: 'failed'; readonly error: PlainError }
   | { readonly kind: 'reset'; readonly id: number }

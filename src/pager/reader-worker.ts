@@ -27,6 +27,7 @@ async function run(): Promise<void> {
     ...(repack === undefined ? {} : { repack }),
     sha256: (bytes) => createHash('sha256').update(bytes).digest(),
     onError: (error) => say({ kind: 'failed', error: toPlainError(error) }),
+    ...(input.news === true ? { onPage: (page) => say({ kind: 'page', page }) } : {}),
   })
   port.on('message', async (message: ToReader) => {
     if (message.kind === 'reset') {

@@ -49,6 +49,22 @@ export interface StreamHooks {
   readonly repack?: Repack
   sha256(bytes: Uint8Array): Uint8Array
   onError(error: unknown): void
+  /** Present when somebody listens: a page came. */
+  onPage?(page: PageNews): void
+}
+
+/** A page that came, as the reader tells it. */
+export interface PageNews {
+  readonly tensor: string
+  /** Number of the page in its tensor. */
+  readonly page: number
+  /** For which pass. */
+  readonly pass: number
+  readonly pinned: boolean
+  /** Bytes read, with the blocks around them. */
+  readonly bytes: number
+  /** From asking to having it in place, waiting for the disk included. */
+  readonly ms: number
 }
 
 export interface Stream {
@@ -147,6 +163,7 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
 
   /** `ringAt`: address of the ring slot of a streamed page; `slot`: address of a staging slot, or -1. */
   async function load(page: number, forPass: number, ringAt: number, slot: number): Promise<void> {
+    const started = performance.now()
     try {
       const { matrix, local } = matrixOf(page)
       const pinned = streamed[page] === 0
@@ -170,6 +187,14 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
       loaded[page] = pinned ? 1 : 0
       Atomics.store(state, page, pinned ? PINNED : forPass)
       Atomics.notify(state, page)
+      hooks.onPage?.({
+        tensor: matrix.name,
+        page: local,
+        pass: forPass,
+        pinned,
+        bytes: placed.reads.reduce((sum, r) => sum + r.length, 0),
+        ms: performance.now() - started,
+      })
     } finally {
       if (slot >= 0) stageSlots.push(slot)
     }

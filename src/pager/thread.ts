@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto'
 import { Worker } from 'node:worker_threads'
 import { InferenceError, SluiceError } from '../base/errors.ts'
+import { publish } from '../base/events.ts'
 import { fromPlainError } from '../base/transfer.ts'
 import type { ByteSource } from '../source/source.ts'
 import type { FromReader, ReaderInput, ToReader } from './messages.ts'
@@ -18,12 +19,16 @@ export interface ReaderHandle {
 /** A thread that hangs in a read (a dead network disk) is ended without its consent after this. */
 const STOP_MS = 5000
 
+/** The reader's heap stays small: its bytes lie outside of it. */
+const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 4, codeRangeSizeMb: 16 }
+
 /** Starts the reader thread. `onError`: a read failed, or the thread died. */
 export function startReaderThread(input: ReaderInput, onError: (error: Error) => void): ReaderHandle {
   const worker = new Worker(new URL('./reader-worker.js', import.meta.url), {
     workerData: input,
     name: 'sluice reader',
-    execArgv: [], // flags of the program (--input-type, --eval) are not for threads: some are refused there
+    execArgv: [], // a program started with --input-type or --eval has options that a file cannot be run with
+    resourceLimits: RESOURCE_LIMITS,
   })
   const resets = new Map<number, { resolve(): void; reject(error: Error): void }>()
   let nextId = 1
@@ -38,6 +43,11 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
     })
   })
   started.promise.catch(() => {}) // whoever awaits it sees it; nobody has to
+  // An idle reader keeps no process alive; one that somebody waits for does.
+  const idle = (): void => {
+    if (!stopping && resets.size === 0) worker.unref()
+  }
+  void started.promise.then(idle, idle)
 
   /** Whoever waits for the thread waits no longer. Promises that are settled stay as they are. */
   function end(error: Error): void {
@@ -59,10 +69,12 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
   worker.on('message', (message: FromReader) => {
     if (message.kind === 'started') started.resolve()
     else if (message.kind === 'refused') end(fromPlainError(message.error))
+    else if (message.kind === 'page') publish('page', () => message.page)
     else if (message.kind === 'failed') onError(fromPlainError(message.error))
     else {
       resets.get(message.id)?.resolve()
       resets.delete(message.id)
+      idle()
     }
   })
   const say = (message: ToReader): void => worker.postMessage(message)
@@ -74,11 +86,13 @@ export function startReaderThread(input: ReaderInput, onError: (error: Error) =>
       const id = nextId++
       return new Promise((resolve, reject) => {
         resets.set(id, { resolve, reject })
+        worker.ref()
         say({ kind: 'reset', id, pass })
       })
     },
     async stop() {
       stopping = true
+      worker.ref()
       say({ kind: 'stop' })
       const timer = setTimeout(() => void worker.terminate(), STOP_MS)
       await exited
@@ -110,11 +124,13 @@ export function startReaderHere(
   sources: readonly ByteSource[],
   repack: StreamHooks['repack'],
   onError: (error: Error) => void,
+  news: boolean,
 ): ReaderHandle {
   const stream = createStream(input, new Map(sources.entries()), {
     ...(repack === undefined ? {} : { repack }),
     sha256: (bytes) => createHash('sha256').update(bytes).digest(),
     onError: (error) => onError(error instanceof Error ? error : new Error(String(error))),
+    ...(news ? { onPage: (page) => publish('page', () => page) } : {}),
   })
   stream.start()
   return { started: Promise.resolve(), reset: (pass) => stream.reset(pass), stop: () => stream.stop() }

@@ -4,8 +4,8 @@ import { buildArchitecture } from '#sluice/arch/registry.js'
 import type { JsonObject } from '#sluice/base/json.js'
 import type { AdapterTarget } from '#sluice/graph/adapters.js'
 import { compile } from '#sluice/graph/compile.js'
-import { checkTensors, findTensor } from '#sluice/graph/tensors.js'
-import { runPlan, type Weight, type Weights } from '../graph/interpreter.ts'
+import { checkTensors } from '#sluice/graph/tensors.js'
+import { runPlan, type Weight, type Weights, weightOf } from '../graph/interpreter.ts'
 import { largestDifference, type SmallModel } from '../graph/models.ts'
 import { randomFrom } from '../graph/random.ts'
 import { reference, SIZE, type ToySize, toGguf, toyConfig, toyModel } from './toy.ts'
@@ -23,11 +23,7 @@ function logits(
   const weights: Weights = (name) => {
     const added = more.get(name)
     if (added !== undefined) return added
-    const { tensor, part } = findTensor(model.tensors, arch.names.get(name)!)!
-    const whole = model.tensors.get(tensor)!
-    if (part === undefined) return whole
-    const n = whole.data.length / whole.shape[0]!
-    return { shape: whole.shape.slice(1), data: whole.data.subarray(part * n, (part + 1) * n) }
+    return weightOf(model.tensors, arch.names.get(name)!)
   }
   return runPlan(
     compile(arch.graph, { adapters }),

@@ -30,8 +30,25 @@ const REFUSED: [ErrorCode, string, JsonObject][] = [
   ['ARCH_UNSUPPORTED', 'LlamaForSequenceClassification', { architectures: ['LlamaForSequenceClassification'] }],
   ['ARCH_UNSUPPORTED', 'gelu', { hidden_act: 'gelu' }],
   ['ARCH_UNSUPPORTED', 'gptq', { quantization_config: { quant_method: 'gptq', bits: 4 } }],
-  ['ARCH_UNSUPPORTED', 'yarn', { rope_scaling: { rope_type: 'yarn', factor: 4 } }],
-  ['ARCH_UNSUPPORTED', 'dynamic', { rope_scaling: { type: 'dynamic', factor: 4 } }],
+  ['ARCH_UNSUPPORTED', 'ntk', { rope_scaling: { rope_type: 'ntk', factor: 4 } }],
+  [
+    'ARCH_UNSUPPORTED',
+    'longrope',
+    { rope_scaling: { type: 'longrope', short_factor: [1, 1, 1], long_factor: [2, 2, 2] } },
+  ],
+  [
+    'ARCH_UNSUPPORTED',
+    'original_max_position_embeddings',
+    { rope_scaling: { type: 'dynamic', factor: 4, original_max_position_embeddings: 32 } },
+  ],
+  ['ARCH_UNSUPPORTED', 'alpha', { rope_scaling: { type: 'dynamic', factor: 4, alpha: 1000 } }],
+  ['CONFIG_INVALID', 'factor', { rope_scaling: { rope_type: 'yarn' } }],
+  ['CONFIG_INVALID', 'beta_fast', { rope_scaling: { rope_type: 'yarn', factor: 4, beta_fast: 1 } }],
+  [
+    'ARCH_UNSUPPORTED',
+    'extrapolation_factor',
+    { rope_scaling: { rope_type: 'yarn', factor: 4, extrapolation_factor: 1 } },
+  ],
   ['ARCH_UNSUPPORTED', 'beta_fast', { rope_scaling: { type: 'linear', factor: 4, beta_fast: 32 } }],
   ['ARCH_UNSUPPORTED', 'linear', { rope_scaling: { type: 'linear', rope_type: 'llama3', factor: 4 } }],
   [
@@ -141,7 +158,7 @@ test('mixtral: impossible experts, a sliding window, a bias', () => {
 })
 
 const REFUSED_GGUF: [ErrorCode, string, JsonObject][] = [
-  ['ARCH_UNSUPPORTED', 'qwen2', { 'general.architecture': 'qwen2' }],
+  ['ARCH_UNSUPPORTED', 'gemma2', { 'general.architecture': 'gemma2' }],
   ['ARCH_UNSUPPORTED', 'adapter', { 'general.type': 'adapter' }],
   ['ARCH_UNSUPPORTED', 'yarn', { 'llama.rope.scaling.type': 'yarn' }],
   ['ARCH_UNSUPPORTED', 'attn_factor', { 'llama.rope.scaling.attn_factor': 2 }],

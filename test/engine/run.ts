@@ -37,3 +37,17 @@ export async function greedy(engine: Engine, prompt: readonly number[], count: n
     sequence.release()
   }
 }
+
+/** Bit for bit: NaN equals itself, 0 does not equal -0. */
+export function sameBytes(a: Float32Array, b: Float32Array): boolean {
+  return Buffer.from(a.buffer, a.byteOffset, a.byteLength).equals(Buffer.from(b.buffer, b.byteOffset, b.byteLength))
+}
+
+/** Whole numbers below n, the same for the same seed. */
+export function randomOf(seed: number): (n: number) => number {
+  let x = (seed * 2654435761) >>> 0
+  return (n) => {
+    x = (Math.imul(x, 1664525) + 1013904223) >>> 0
+    return Math.floor((x / 2 ** 32) * n)
+  }
+}

@@ -7,10 +7,10 @@ import { canonicalJson, parseJsonObject } from '#sluice/base/json.js'
 import { permutedRows } from '#sluice/graph/adapters.js'
 import { compile } from '#sluice/graph/compile.js'
 import { readGraph } from '#sluice/graph/read.js'
-import { checkTensors, findTensor } from '#sluice/graph/tensors.js'
+import { checkTensors } from '#sluice/graph/tensors.js'
 import { writeGraph } from '#sluice/graph/write.js'
 import { data, dataTest } from '../data.ts'
-import { emptyCache, type Run, runPlan, type Weight, type Weights } from './interpreter.ts'
+import { emptyCache, type Run, runPlan, type Weight, type Weights, weightOf } from './interpreter.ts'
 import {
   largestDifference,
   readCheckpoint,
@@ -36,12 +36,7 @@ function weightsOf(model: SmallModel, arch: ArchOutput, more: ReadonlyMap<string
   return (name) => {
     const added = more.get(name)
     if (added !== undefined) return added
-    const { tensor, part } = findTensor(model.tensors, arch.names.get(name)!)!
-    const whole = model.tensors.get(tensor)!
-    if (part === undefined) return whole
-    const shape = whole.shape.slice(1)
-    const n = shape[0]! * shape[1]!
-    return { shape, data: whole.data.subarray(part * n, (part + 1) * n) }
+    return weightOf(model.tensors, arch.names.get(name)!)
   }
 }
 

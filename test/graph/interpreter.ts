@@ -1,12 +1,25 @@
 // Runs a Plan in plain JavaScript, so that graph, arch and compile are proven without the engine. The activation area is one real
 // array laid out as the plan says, filled with NaN where the contract promises nothing: an overlap or a read of padding shows.
+
 import type { Plan, PlanStep } from '#sluice/graph/plan.js'
+import { findTensor } from '#sluice/graph/tensors.js'
 
 /** A weight's numbers, row-major. */
 export interface Weight {
   readonly shape: readonly number[]
   readonly data: Float32Array | Float64Array
 }
+/** The numbers a name of ArchOutput.names means: a tensor, a part of a stacked one, or rows of a matrix. */
+export function weightOf(tensors: ReadonlyMap<string, Weight>, name: string): Weight {
+  const { tensor, part } = findTensor(tensors, name)!
+  const whole = tensors.get(tensor)!
+  if (part === undefined) return whole
+  const n = whole.data.length / whole.shape[0]!
+  const [start, end] = typeof part === 'number' ? [part, part + 1] : [part.start, part.end]
+  const shape = typeof part === 'number' ? whole.shape.slice(1) : [end - start, whole.shape[1]!]
+  return { shape, data: whole.data.subarray(start * n, end * n) }
+}
+
 export type Weights = (name: string) => Weight
 
 export interface Run {
@@ -127,14 +140,19 @@ export function runPlan(
           for (let h = 0; h < step.heads; h++) {
             const from = Math.floor((h * step.kvHeads) / step.heads) * step.headDim
             const q = row(step.q, t).subarray(h * step.headDim, (h + 1) * step.headDim)
+            const last = start + t + 1
+            const first = step.window > 0 ? Math.max(0, last - step.window) : 0
             const scores = keys
-              .slice(0, start + t + 1)
+              .slice(first, last)
               .map((k) => step.scale * q.reduce((s, v, i) => s + v * k[from + i]!, 0))
             const top = Math.max(...scores)
             const e = scores.map((s) => Math.exp(s - top))
             const sum = e.reduce((a, b) => a + b, 0)
             for (let i = 0; i < step.headDim; i++)
-              row(step.y, t)[h * step.headDim + i] = e.reduce((s, w, p) => s + (w / sum) * values[p]![from + i]!, 0)
+              row(step.y, t)[h * step.headDim + i] = e.reduce(
+                (s, w, p) => s + (w / sum) * values[first + p]![from + i]!,
+                0,
+              )
           }
         return
       }

@@ -192,8 +192,44 @@ const BROKEN: [string, ErrorCode, string, (json: Json) => void][] = [
   [
     'an unknown scaling',
     'OP_UNSUPPORTED',
-    'yarn',
-    (j) => void Object.assign(at(j, 'rotary').attributes, { scaling: 'yarn' }),
+    'ntk',
+    (j) => void Object.assign(at(j, 'rotary').attributes, { scaling: 'ntk' }),
+  ],
+  [
+    'yarn on a base of 1',
+    'GRAPH_INVALID',
+    'base',
+    (j) => void Object.assign(at(j, 'rotary').attributes, { scaling: 'yarn', base: 1 }),
+  ],
+  [
+    'divisors of another length',
+    'GRAPH_INVALID',
+    'divisors',
+    (j) => void Object.assign(at(j, 'rotary').attributes, { divisors: [1, 2] }),
+  ],
+  [
+    'a divisor of 0',
+    'GRAPH_INVALID',
+    'divisors',
+    (j) => void Object.assign(at(j, 'rotary').attributes, { divisors: [1, 0, 1] }),
+  ],
+  [
+    'a negative window',
+    'GRAPH_INVALID',
+    'window',
+    (j) => void Object.assign(at(j, 'layers.0.attention').attributes, { window: -1 }),
+  ],
+  [
+    'groups that do not divide',
+    'GRAPH_INVALID',
+    'groups',
+    (j) => void Object.assign(at(j, 'norm').attributes, { groups: 3 }),
+  ],
+  [
+    'a scale for the whole width, with groups',
+    'GRAPH_INVALID',
+    'scale',
+    (j) => void Object.assign(at(j, 'norm').attributes, { groups: 2 }),
   ],
   ['too many inputs', 'GRAPH_INVALID', 'inputs', (j) => void at(j, 'norm').inputs.push('embed')],
   ['a wrong edge', 'GRAPH_INVALID', 'norm → embed', (j) => void j.edges!.push({ from: 'norm', to: 'embed' })],
@@ -315,6 +351,33 @@ test('parts of stacked tensors', () => {
   expect(check('w#1')).toBe('none')
   expect(check('w#2')).toBe('TENSOR_SHAPE')
   expect(check('w')).toBe('TENSOR_SHAPE')
+})
+
+test('rows of a matrix: every row must belong to one weight', () => {
+  const fused = new Map([['w', { shape: [7, 4] }]])
+  expect(findTensor(fused, 'w[2:7]')).toEqual({ tensor: 'w', part: { start: 2, end: 7 } })
+  for (const bad of ['w[02:7]', 'w[2:0]', 'w[-1:3]', 'w[2:7', 'none[0:1]', 'w[1e0:2]'])
+    expect(findTensor(fused, bad)).toBeUndefined()
+  expect(findTensor(new Map([['w[0:1]', 0]]), 'w[0:1]')).toEqual({ tensor: 'w[0:1]' })
+  const check = (a: string, b: string, rows: [number, number], shape = [7, 4]) => {
+    const weights = [
+      { name: 'a', shape: [rows[0], 4] },
+      { name: 'b', shape: [rows[1], 4] },
+    ]
+    const names = new Map(Object.entries({ a, b }))
+    return refusal(() => checkTensors({ ...arch.graph, weights }, new Map([['w', { shape }]]), { names }))
+  }
+  expect(check('w[0:3]', 'w[3:7]', [3, 4]).code).toBe('none')
+  expect(check('w[3:7]', 'w[0:3]', [4, 3]).code).toBe('none')
+  expect(check('w[0:3]', 'w[3:6]', [3, 3])).toMatchObject({
+    code: 'TENSOR_SHAPE',
+    message: expect.stringContaining('7 rows'),
+  })
+  expect(check('w[0:3]', 'w[2:7]', [3, 5]).code).toBe('TENSOR_SHAPE')
+  expect(check('w[0:3]', 'w[3:8]', [3, 5]).code).toBe('TENSOR_SHAPE')
+  expect(check('w[0:3]', 'w[3:7]', [3, 3]).code).toBe('TENSOR_SHAPE')
+  expect(check('w[3:3]', 'w[0:7]', [0, 7]).code).toBe('TENSOR_SHAPE')
+  expect(check('w[0:3]', 'w[3:7]', [3, 4], [7, 2, 2]).code).toBe('TENSOR_SHAPE')
 })
 
 const op = { domain: 'com.example', op: 'Twice', version: 3, kernel: () => undefined }

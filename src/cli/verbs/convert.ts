@@ -30,7 +30,8 @@ async function convert(path: string, flags: ConvertFlags): Promise<void> {
   const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
   const started = performance.now()
-  const model = await open(path)
+  // Every byte is read once and never again: neither a mapping nor the page cache should keep it.
+  const model = await open(path, { ioMode: 'pread', dropBehind: true })
   try {
     const arch = flags.tensorsOnly ? undefined : model.architecture()
     const report = await convertToWia(model.reader, arch, flags.output, {

@@ -56,7 +56,9 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
   try {
     const openMs = performance.now() - started
     const adapters = await attachAdapters(model, flags)
-    await model.tokenizer() // before the budget is divided: its memory counts
+    // Before the budget is divided: the tokenizer's memory counts, and the renderer of chat templates is gone by then.
+    await model.tokenizer()
+    const given = flags.ids === undefined ? { prompt: await promptOf(model, prompt!, flags) } : { ids: flags.ids }
     const engine = await model.engine({ ...engineOptions(flags), adapters })
     try {
       const text: string[] = []
@@ -64,7 +66,7 @@ async function run(path: string, prompt: string | undefined, flags: RunFlags): P
       let usage = { promptTokens: 0, completionTokens: 0, prefillMs: 0, decodeMs: 0, tokensPerSecond: 0 }
       let finishReason = ''
       const request = {
-        ...(flags.ids === undefined ? { prompt: await promptOf(model, prompt!, flags) } : { ids: flags.ids }),
+        ...given,
         ...(flags.chat ? { addSpecial: false } : {}),
         maxTokens: flags.maxTokens ?? engine.contextLength,
         ...(flags.stop === undefined ? {} : { stop: flags.stop }),

@@ -17,7 +17,7 @@ interface ShardFlags {
 async function shard(path: string, flags: ShardFlags): Promise<void> {
   const signal = cancelOnSignals()
   const hide = showProgress(flags.json ? 'none' : 'auto')
-  const model = await open(path)
+  const model = await open(path, { ioMode: 'pread', dropBehind: true })
   try {
     if (model.reader.format !== 'wia')
       throw new ValidationError('REQUEST_INVALID', {

@@ -1,5 +1,5 @@
 // manifest.json from what was planned and written: the writing side of manifest.ts and tensorfield.ts.
-import { canonicalJson, type JsonObject, type JsonValue, parseJsonObject } from '../../base/json.ts'
+import { canonicalJson, type JsonObject, type JsonValue } from '../../base/json.ts'
 import { encodeInline } from './inline.ts'
 import * as fmt from './layout.ts'
 import { readIndex } from './packageindex.ts'
@@ -18,6 +18,8 @@ export interface ExtensionOptions {
 export interface Finished {
   readonly checksum: string
   readonly inline?: Uint8Array
+  /** Of its row panels, where it was not known when the package was planned. */
+  readonly exponent?: number
 }
 
 export interface ManifestParts {
@@ -41,7 +43,7 @@ export function shardName(shard: number): string {
  */
 export function encodeManifest(parts: ManifestParts, root: string): Uint8Array {
   const bytes = Buffer.from(canonicalJson(manifestOf(parts)))
-  readIndex(parseJsonObject(bytes, { where: fmt.MANIFEST_FILE }), fmt.MANIFEST_FILE, root)
+  readIndex(bytes, fmt.MANIFEST_FILE, root)
   return bytes
 }
 
@@ -86,7 +88,9 @@ function tensorField(t: PlacedTensor, done: Finished | undefined): JsonObject {
   if (t.layout !== 'row-major') base.layout = t.layout
   base.checksum = `sha256:${done.checksum}`
   if (t.strides !== undefined && t.layout === 'row-major') base.strides = [...t.strides]
-  const quant = writeQuant(t.encoding, t.linear)
+  const { exponent } = done
+  const encoding = t.encoding.kind === 'panel' && exponent !== undefined ? { ...t.encoding, exponent } : t.encoding
+  const quant = writeQuant(encoding, t.linear)
   if (quant !== undefined) base.quant = quant
   if (done.inline !== undefined) return { ...base, inline: encodeInline(done.inline) }
   base.length = t.length

@@ -30,6 +30,8 @@ export interface ManifestHead {
   readonly formatVersion: string
   readonly extensionsUsed: readonly string[]
   readonly extensionsRequired: ReadonlySet<string>
+  /** Data of extensions, by name. */
+  readonly extensions?: JsonObject
   readonly metadata: JsonObject
   readonly shards: readonly ShardRecord[]
   readonly pages?: PagesRecord
@@ -89,11 +91,12 @@ function readExtensions(manifest: JsonObject, where: string) {
       unsupported('package requires an unknown extension', where, name, 'A newer version of sluice may know it.')
     if (!extensionsUsed.includes(name)) invalid('a required extension is not in extensionsUsed', where, { got: name })
   }
-  if (own(manifest, 'extensions') !== undefined)
-    for (const name of Object.keys(objectField(manifest, 'extensions', where)))
-      if (!extensionsUsed.includes(name))
-        invalid('extensions has data of one not in extensionsUsed', where, { got: name })
-  return { extensionsUsed, extensionsRequired }
+  if (own(manifest, 'extensions') === undefined) return { extensionsUsed, extensionsRequired }
+  const extensions = objectField(manifest, 'extensions', where)
+  for (const name of Object.keys(extensions))
+    if (!extensionsUsed.includes(name))
+      invalid('extensions has data of one not in extensionsUsed', where, { got: name })
+  return { extensionsUsed, extensionsRequired, extensions }
 }
 
 function readShards(manifest: JsonObject, where: string, root: string): ShardRecord[] {

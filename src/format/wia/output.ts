@@ -1,11 +1,11 @@
 // The directory a package is written into: temporary until it is complete, then renamed into place, in one step for whoever looks.
-import { randomUUID } from 'node:crypto'
 import { lstatSync, mkdirSync, readdirSync, statfsSync } from 'node:fs'
 import { mkdir, open, rename, rm } from 'node:fs/promises'
-import { basename, dirname, join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { ConversionError } from '../../base/errors.ts'
 import { errnoOf } from '../../source/fserror.ts'
 import { MANIFEST_FILE } from './layout.ts'
+import { ASIDE, clearLeftovers, temporaryName } from './leftovers.ts'
 import { writeError } from './shardfile.ts'
 
 export class OutputFolder {
@@ -19,14 +19,15 @@ export class OutputFolder {
   constructor(path: string, force: boolean) {
     this.path = resolve(path)
     this.#force = force
-    this.temporary = join(dirname(this.path), `.${basename(this.path)}.partial-${randomUUID().slice(0, 8)}`)
+    this.temporary = temporaryName(this.path)
   }
 
-  /** Refuses a taken name, checks free space (bytes available to this user), creates the temporary folder. Throws OUTPUT_EXISTS, DISK_FULL, OUTPUT_IO. */
+  /** Clears away what killed writers left, refuses a taken name, checks free space (bytes available to this user), creates the temporary folder. Throws OUTPUT_EXISTS, DISK_FULL, OUTPUT_IO. */
   create(bytes: number, freeBytes: (folder: string) => number = freeBytesOf): void {
-    this.#checkTarget()
     const parent = dirname(this.path)
     try {
+      if (exists(parent)) clearLeftovers(this.path)
+      this.#checkTarget()
       mkdirSync(parent, { recursive: true })
       const free = freeBytes(parent)
       if (free < bytes)
@@ -65,7 +66,7 @@ export class OutputFolder {
    */
   async commit(): Promise<void> {
     this.#checkTarget()
-    const aside = `${this.temporary}.old`
+    const aside = `${this.temporary}${ASIDE}`
     try {
       for (const folder of this.#folders) await syncFolder(folder)
       const replaced = exists(this.path)

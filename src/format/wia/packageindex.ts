@@ -1,5 +1,5 @@
 // The whole manifest as checked records. Pure: the reader runs it before it opens a shard, the writer before it renames.
-import { type JsonObject, own } from '../../base/json.ts'
+import { parseJsonMembers } from '../../base/jsonmembers.ts'
 import { MAX_TENSORS } from '../../base/limits.ts'
 import { objectField } from './fields.ts'
 import { checkQuantization, type ManifestHead, readHead } from './manifest.ts'
@@ -14,19 +14,19 @@ export interface PackageIndex {
   readonly ordered: readonly TensorRecord[]
 }
 
-/** Applies every rule of docs/FORMAT.md that needs no file. `where` names the manifest in messages, `root` the package. */
-export function readIndex(manifest: JsonObject, where: string, root: string): PackageIndex {
-  const head = readHead(manifest, where, root)
-  const index = objectField(manifest, 'tensors', where)
-  const records = new Map<string, TensorRecord>()
+/** Applies every rule of docs/FORMAT.md that needs no file to the text of a manifest. `where` names it in messages, `root` the package. */
+export function readIndex(manifest: Uint8Array, where: string, root: string): PackageIndex {
+  const index = parseJsonMembers(manifest, 'tensors', { where })
+  const head = readHead(index.object, where, root)
+  objectField(index.object, 'tensors', where)
+  if (index.count > MAX_TENSORS) tooMany('too many tensors', where, MAX_TENSORS, index.count)
   const schemes = new Set<string>()
-  for (const name in index) {
-    if (records.size >= MAX_TENSORS) tooMany('too many tensors', where, MAX_TENSORS, records.size + 1)
-    const record = readTensor(name, own(index, name), head.extensionsRequired, where)
-    records.set(name, record)
+  const records = index.read((name, value) => {
+    const record = readTensor(name, value, head.extensionsRequired, where)
     if (record.encoding.kind === 'panel') schemes.add(record.encoding.scheme)
     else if (record.linear !== undefined) schemes.add('LINEAR')
-  }
+    return record
+  })
   checkQuantization(head.quantization, schemes, where)
   checkAliases(records, where)
   checkInside(records.values(), head.shards, where)

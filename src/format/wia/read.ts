@@ -56,7 +56,7 @@ export async function openWia(path: string, options: OpenWiaOptions = {}): Promi
   const verify = options.verify ?? 'lazy'
   const where = join(folder.root, fmt.MANIFEST_FILE)
   const raw = await folder.readAll(fmt.MANIFEST_FILE, MAX_JSON_BYTES)
-  const { head, records, ordered } = readIndex(parseJsonObject(raw, { where }), where, folder.root)
+  const { head, records, ordered } = readIndex(raw, where, folder.root)
   const table = head.pages === undefined ? undefined : new PageTableFile(folder, head.pages)
   await checkFiles(folder, head)
   const architecture = await readJson(folder, head, fmt.ARCHITECTURE_FILE, verify)
@@ -90,6 +90,8 @@ export async function openWia(path: string, options: OpenWiaOptions = {}): Promi
     ...(architecture === undefined ? {} : { architecture }),
     tokenizerFiles: tokenizerFiles(head, readFile),
     adapters: adapters(folder, head, readFile),
+    remarks: remarksOf(head),
+    sideFiles: sideFiles(head, readFile),
     bytesRead: raw.byteLength + (size(head, fmt.ARCHITECTURE_FILE) ?? 0) + (size(head, fmt.CONFIG_FILE) ?? 0),
     // Canonical form costs as much as opening does, and most callers never ask.
     get identity(): string {
@@ -217,7 +219,7 @@ function entries(
   for (const [name, offset] of inline) {
     const r = records.get(name)!
     const range = { source: shards, offset, length: r.length, rowStart: 0, rows: r.rows }
-    map.set(name, tensorEntry(r, r.length === 0 ? [] : [range], undefined, hashed))
+    map.set(name, { ...tensorEntry(r, r.length === 0 ? [] : [range], undefined, hashed), inline: true })
   }
   for (const r of records.values())
     if (r.alias !== undefined) map.set(r.name, { ...map.get(r.alias)!, name: r.name, aliasOf: r.alias })
@@ -228,6 +230,21 @@ function tokenizerFiles(head: ManifestHead, read: (file: string) => Promise<Uint
   const files = new Map<string, () => Promise<Uint8Array>>()
   for (const path of head.files.keys())
     if (path.startsWith('tokenizer/')) files.set(path.slice('tokenizer/'.length), () => read(path))
+  return files
+}
+
+function remarksOf({ extensionsUsed, extensions, quantization }: ManifestHead): NonNullable<ModelReader['remarks']> {
+  return {
+    extensions: { used: extensionsUsed, ...(extensions === undefined ? {} : { data: extensions }) },
+    ...(quantization === undefined ? {} : { quantization }),
+  }
+}
+
+function sideFiles(head: ManifestHead, read: (file: string) => Promise<Uint8Array>) {
+  const files = new Map<string, () => Promise<Uint8Array>>()
+  for (const path of head.files.keys())
+    if (path !== fmt.ARCHITECTURE_FILE && path !== fmt.CONFIG_FILE && !path.startsWith('tokenizer/'))
+      files.set(path, () => read(path))
   return files
 }
 

@@ -2,9 +2,12 @@
 import { createHash } from 'node:crypto'
 import { type FileHandle, open } from 'node:fs/promises'
 import { ConversionError } from '../../base/errors.ts'
+import { loadAddon } from '../../source/addon.ts'
 import { errnoOf } from '../../source/fserror.ts'
 
 const BUFFER_BYTES = 1024 * 1024
+/** Written bytes are synced and dropped from the page cache, which a memory cgroup charges to us, in pieces of this. */
+const DROP_BYTES = 32 * 1024 * 1024
 
 /** Turns an error of a write into one of the family. */
 export function writeError(error: unknown, path: string): ConversionError {
@@ -29,6 +32,9 @@ export class ShardFile {
   readonly #hash: ReturnType<typeof createHash> | undefined
   #filled = 0
   #flushed = 0
+  #dropped = 0
+  /** The piece that is on its way to the disk; resolves to its error. */
+  #dropping: Promise<unknown> | undefined
   #open = true
 
   private constructor(path: string, handle: FileHandle, hashed: boolean) {
@@ -69,7 +75,10 @@ export class ShardFile {
   async finish(): Promise<string | undefined> {
     await this.#flush()
     try {
+      await this.#settle()
       await this.#handle.sync()
+      this.#dropped = this.#flushed
+      this.#forget()
     } catch (error) {
       throw writeError(error, this.path)
     } finally {
@@ -82,6 +91,7 @@ export class ShardFile {
   async close(): Promise<void> {
     if (!this.#open) return
     this.#open = false
+    await this.#dropping
     await this.#handle.close().catch(() => {})
   }
 
@@ -98,8 +108,29 @@ export class ShardFile {
         at += bytesWritten
         this.#flushed += bytesWritten
       }
+      if (this.#flushed - this.#dropped >= DROP_BYTES && loadAddon() !== undefined) {
+        // One piece at a time: at most two are in the cache, and the disk works while the next is made.
+        await this.#settle()
+        this.#dropping = this.#drop().catch((error: unknown) => error)
+      }
     } catch (error) {
       throw writeError(error, this.path)
     }
+  }
+  async #drop(): Promise<undefined> {
+    this.#dropped = this.#flushed
+    await this.#handle.datasync()
+    this.#forget()
+  }
+
+  /** Only what is on the disk can be dropped. */
+  #forget(): void {
+    loadAddon()?.fadvise(this.#handle.fd, 0, this.#dropped, 'dontneed')
+  }
+
+  async #settle(): Promise<void> {
+    const error = await this.#dropping
+    this.#dropping = undefined
+    if (error !== undefined) throw error
   }
 }

@@ -15,6 +15,8 @@ import { type PackagePlan, type PlacedTensor, planPackage } from './plan.ts'
 import { invalid } from './refuse.ts'
 import { ShardFile, writeError } from './shardfile.ts'
 
+type Chunks = AsyncIterable<Uint8Array> | Iterable<Uint8Array>
+
 /** Bytes of a side file: at hand, or fetched when it is its turn. */
 export type SideFile = Uint8Array | (() => Promise<Uint8Array> | AsyncIterable<Uint8Array>)
 
@@ -91,13 +93,15 @@ class WiaWriter implements ModelWriter {
     return { bytes, shards: plan.shards.length }
   }
 
-  async put(name: string, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+  async put(name: string, chunks: Chunks, options: { readonly exponent?: number } = {}): Promise<void> {
     await this.#guard(async () => {
       const t = this.#queue[this.#next]
       if (t?.name !== name)
         misuse('put() is called out of plan order', { expected: t === undefined ? 'finish()' : t.name, got: name })
-      if (t.isInline) await this.#putInline(t, chunks)
-      else await this.#putStored(t, chunks)
+      if (options.exponent !== undefined && t.encoding.kind !== 'panel')
+        misuse('an exponent for a tensor without row panels', { got: t.name })
+      const done = t.isInline ? await this.#putInline(t, chunks) : await this.#putStored(t, chunks)
+      this.#finished.set(name, { ...done, ...options })
       this.#next++
       publishProgress({ phase: 'write', done: this.#next, total: this.#queue.length, unit: 'tensors', detail: name })
     })
@@ -149,7 +153,7 @@ class WiaWriter implements ModelWriter {
     }
   }
 
-  async #putInline(t: PlacedTensor, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+  async #putInline(t: PlacedTensor, chunks: Chunks): Promise<Finished> {
     const bytes = new Uint8Array(t.length)
     let filled = 0
     for await (const chunk of chunks) {
@@ -157,10 +161,10 @@ class WiaWriter implements ModelWriter {
       bytes.set(chunk, filled - chunk.byteLength)
     }
     if (filled !== t.length) wrongLength(t, filled)
-    this.#finished.set(t.name, { checksum: sha256Hex(bytes), inline: bytes })
+    return { checksum: sha256Hex(bytes), inline: bytes }
   }
 
-  async #putStored(t: PlacedTensor, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+  async #putStored(t: PlacedTensor, chunks: Chunks): Promise<Finished> {
     const whole = createHash('sha256')
     const pageLength = t.pageRows! >= t.rows ? t.length : encodedBytes(t.encoding, t.pageRows!, t.cols)
     let page = createHash('sha256')
@@ -191,7 +195,7 @@ class WiaWriter implements ModelWriter {
       }
     }
     if (filled !== t.length) wrongLength(t, filled)
-    this.#finished.set(t.name, { checksum: whole.digest('hex') })
+    return { checksum: whole.digest('hex') }
   }
 
   /** Opens the shard if it is the next one, and pads up to the offset. */

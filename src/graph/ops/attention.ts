@@ -16,6 +16,8 @@ export const attention: OpDefinition = {
     /** 0: 1/√headDim. */
     scale: { type: 'float', default: 0, min: 0, max: 1e6 },
     softcap: { type: 'float', default: 0, only: [0] },
+    /** Positions a token sees, itself included; 0: all before it. Not in ONNX, where a window is a mask. */
+    window: { type: 'int', default: 0, min: 0, max: 2 ** 31 - 1 },
   },
   infer(view) {
     const [q, k, v] = [activation(view, 0), activation(view, 1), activation(view, 2)]
@@ -38,6 +40,7 @@ export const attention: OpDefinition = {
     const heads = view.int('q_num_heads')
     const kvHeads = view.int('kv_num_heads')
     const headDim = (view.inputs[0]!.shape[1] as number) / heads
+    const window = view.int('window')
     out.emit({
       op: 'attention',
       layer: out.kv.length,
@@ -49,8 +52,8 @@ export const attention: OpDefinition = {
       kvHeads,
       headDim,
       scale: view.float('scale') || 1 / Math.sqrt(headDim),
-      window: 0,
+      window,
     })
-    out.kv.push({ kvHeads, headDim, window: 0 })
+    out.kv.push({ kvHeads, headDim, window })
   },
 }

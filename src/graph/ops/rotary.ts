@@ -15,11 +15,18 @@ export const rotaryCache: OpDefinition = {
   attributes: {
     dim: { type: 'int', min: 2, max: MAX_ROTARY_DIM },
     base: { type: 'float', default: 10000, min: 1e-6, max: 1e30 },
-    scaling: { type: 'string', default: 'none', only: ['none', 'linear', 'llama3'] },
+    scaling: { type: 'string', default: 'none', only: ['none', 'linear', 'llama3', 'yarn'] },
     factor: { type: 'float', default: 1, min: 1e-6, max: 1e9 },
     low_freq_factor: { type: 'float', default: 1, min: 1e-6, max: 1e9 },
     high_freq_factor: { type: 'float', default: 4, min: 1e-6, max: 1e9 },
     original_context_length: { type: 'int', default: 8192, min: 1, max: 2 ** 40 },
+    beta_fast: { type: 'float', default: 32, min: 1e-6, max: 1e9 },
+    beta_slow: { type: 'float', default: 1, min: 1e-6, max: 1e9 },
+    truncate: { type: 'int', default: 1, only: [0, 1] },
+    /** Frequency i is divided by divisors[i], after `scaling`. */
+    divisors: { type: 'floats', default: [], min: 1e-6, max: 1e9 },
+    /** cos and sin are multiplied by it. */
+    attention_scale: { type: 'float', default: 1, min: 1e-6, max: 1e6 },
   },
   infer(view) {
     const positions = view.inputs[0]!
@@ -33,6 +40,11 @@ export const rotaryCache: OpDefinition = {
     if (dim % 2 !== 0) view.fail('attribute dim is odd', { expected: 'an even number', got: dim })
     if (view.text('scaling') === 'llama3' && view.float('high_freq_factor') <= view.float('low_freq_factor'))
       view.fail('high_freq_factor must be above low_freq_factor', { got: view.float('high_freq_factor') })
+    if (view.text('scaling') === 'yarn' && view.float('base') <= 1)
+      view.fail('yarn needs a base above 1', { got: view.float('base') })
+    const divisors = view.list('divisors').length
+    if (divisors !== 0 && divisors !== dim / 2)
+      view.fail('divisors do not fit', { expected: `none or ${dim / 2}`, got: divisors })
     const factors = view.weights[0]
     if (factors !== undefined && (factors.length !== 1 || factors[0] !== dim / 2))
       view.fail(`frequency factors ${view.node.weights[0]} do not fit`, { expected: [dim / 2], got: factors })
@@ -47,12 +59,17 @@ export const rotaryCache: OpDefinition = {
       lowFreqFactor: view.float('low_freq_factor'),
       highFreqFactor: view.float('high_freq_factor'),
       originalContextLength: view.int('original_context_length'),
+      betaFast: view.float('beta_fast'),
+      betaSlow: view.float('beta_slow'),
+      truncate: view.int('truncate') === 1,
     }
+    const divisors = view.list('divisors')
+    const frequencies = inverseFrequencies(view.int('dim'), view.float('base'), scaling)
     const factorsWeight = view.node.weights[0]
     out.addRope(
       {
-        inverseFrequencies: inverseFrequencies(view.int('dim'), view.float('base'), scaling),
-        attentionScale: 1,
+        inverseFrequencies: frequencies.map((f, i) => f / (divisors[i] ?? 1)),
+        attentionScale: view.float('attention_scale'),
         ...(factorsWeight === undefined ? {} : { factorsWeight }),
       },
       view.node.outputs[0]!,
