@@ -92,7 +92,7 @@ describe('hostile graphs', () => {
     await expect(engine).rejects.toMatchObject({ code: expect.stringMatching(/^BUDGET_/) })
   })
 
-  it.each([2 ** 20, 2 ** 24, 2 ** 31, 2 ** 40])('an activation %d wide', { timeout: 60_000 }, async (width) => {
+  it.each([2 ** 20, 2 ** 24])('an activation %d wide', { timeout: 60_000 }, async (width) => {
     const graph = around(width, (add) => ({
       nodes: [wia('Linear', 'y', ['x'], [add('w', [4, width])]), wia('Linear', 'z', ['y'], [add('v', [width, 4])])],
       out: 'z',
