@@ -84,22 +84,19 @@ INLINE void dotInt8(const u8 *w, u32 block, const i16 *pairs, v128 *dots) {
   }
 }
 
-// The codebook as 16-bit integers, low and high bytes looked up apart. Two registers of rows at a time: masks and tables take five.
+// The codebook as 16-bit integers, low and high bytes looked up apart.
 INLINE void dotNf4(const u8 *w, u32 block, const i16 *pairs, v128 *dots) {
-  UNROLLED for (int q = 0; q < 4; q += 2) {
-    const u8 *wq = w + 16 * q;
-    ROLLED for (u32 c = 0; c < block; c += 8, wq += 64) {
-      const u8 *x = (const u8 *)(pairs + c);
-      UNROLLED for (int i = 0; i < 2; i++) {
-        v128 v = load(wq + i * 16);
-        v128 low = wasm_v128_and(v, load(bits0f)), high = wasm_v128_and(wasm_u16x8_shr(v, 4), load(bits0f));
-        v128 low0 = lookUp(load(nf4IntegerBytes[0]), low), low1 = lookUp(load(nf4IntegerBytes[1]), low);
-        v128 high0 = lookUp(load(nf4IntegerBytes[0]), high), high1 = lookUp(load(nf4IntegerBytes[1]), high);
-        dots[q + i] = dotAdd(evenWords(low0, low1), splat4(x), dots[q + i]);
-        dots[q + i] = dotAdd(oddWords(low0, low1), splat4(x + 4), dots[q + i]);
-        dots[q + i] = dotAdd(evenWords(high0, high1), splat4(x + 8), dots[q + i]);
-        dots[q + i] = dotAdd(oddWords(high0, high1), splat4(x + 12), dots[q + i]);
-      }
+  ROLLED for (u32 c = 0; c < block; c += 8, w += 64) {
+    const u8 *x = (const u8 *)(pairs + c);
+    UNROLLED for (int i = 0; i < 4; i++) {
+      v128 v = load(w + i * 16);
+      v128 low = wasm_v128_and(v, load(bits0f)), high = wasm_v128_and(wasm_u16x8_shr(v, 4), load(bits0f));
+      v128 low0 = lookUp(load(nf4IntegerBytes[0]), low), low1 = lookUp(load(nf4IntegerBytes[1]), low);
+      v128 high0 = lookUp(load(nf4IntegerBytes[0]), high), high1 = lookUp(load(nf4IntegerBytes[1]), high);
+      dots[i] = dotAdd(evenWords(low0, low1), splat4(x), dots[i]);
+      dots[i] = dotAdd(oddWords(low0, low1), splat4(x + 4), dots[i]);
+      dots[i] = dotAdd(evenWords(high0, high1), splat4(x + 8), dots[i]);
+      dots[i] = dotAdd(oddWords(high0, high1), splat4(x + 12), dots[i]);
     }
   }
 }
