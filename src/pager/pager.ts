@@ -8,7 +8,8 @@
 //   address[page]   Uint32  byte offset there   }
 //   released[page]  Int32   how many compute threads are done with the page in this pass; the reader resets it
 //   group[page]     Int32   -1: needed in every pass; else the group (an expert) that the page belongs to
-//   choice[group]   Int32   pass when the group is needed in that pass, -pass when it is not; written once a pass, by one thread
+//   choice[group]   Int32   pass when the group is needed in that pass, -pass when it is not; written once a pass, by one thread.
+//                           A larger pass than the reader's means that its own is over, and went without the group's missing pages
 //   control         Int32[CONTROL_WORDS]
 //
 // Pass numbers start at 1 and grow by 1. After a pass the reader goes on with the next one by itself, as far as the ring has room.

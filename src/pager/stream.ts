@@ -117,7 +117,8 @@ export function createStream(input: StreamInput, sources: ReadonlyMap<number, By
     const g = group[page]!
     if (g < 0) return true
     const c = Atomics.load(choice, g)
-    return c === pass ? true : c === -pass ? false : undefined
+    // Compute threads that have all they need run ahead of us: what they chose since then means that this pass did without the page.
+    return c === pass ? true : Math.abs(c) >= pass ? false : undefined
   }
 
   function pump(): void {

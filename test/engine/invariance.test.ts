@@ -118,3 +118,18 @@ dataTest('only the experts that tokens go to are read, and the answer is the sam
   }
   await model.close()
 })
+
+dataTest('experts that come late are read, also when the threads are passes ahead of the reader', async () => {
+  const model = await open(data('stories-moe', 'hf'))
+  for (const threads of [1, 2]) {
+    const engine = await model.engine({ threads, precision: 'fast' })
+    for (let round = 0; round < 8; round++) {
+      const sequence = engine.createSequence()
+      // Tokens that differ from round to round, so that experts are met for the first time late.
+      for (let i = 0; i < 60; i++) await sequence.forward([(round * 61 + i * 7) % 512], { logits: 'none' })
+      sequence.release()
+    }
+    await engine.close()
+  }
+  await model.close()
+})
