@@ -332,6 +332,7 @@ export async function createEngine(
   } catch (err) {
     await pool?.close()
     await pager.close()
+    await weights.close()
     throw err
   }
 }

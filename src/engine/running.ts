@@ -219,6 +219,7 @@ export class RunningEngine implements Engine, PassRunner {
     this.#closed ??= (async () => {
       await this.#p.threads.close()
       await this.#p.pager.close()
+      await this.#p.weights.close()
     })()
     return this.#closed
   }

@@ -10,14 +10,16 @@ import type { Plan, PlanRope } from '../graph/plan.ts'
 import { findTensor } from '../graph/tensors.ts'
 import { computeOf } from '../kernels/compute.ts'
 import type { MatrixBlock } from '../kernels/kernels.ts'
-import { type LazyTensor, openTensors } from '../tensor/lazy.ts'
+import { type LazyTensor, openTensors, type Tensors } from '../tensor/lazy.ts'
 import { type AttachedAdapter, adapterWeight, reorderRows } from './adapters.ts'
+import { QuietSource } from './quiet.ts'
 
 export class Weights {
   /** The model, with parts of stacked tensors as tensors of their own. */
   readonly reader: ModelReader
   readonly #names: ReadonlyMap<string, string>
-  readonly #base: ReturnType<typeof openTensors>
+  readonly #base: Tensors
+  readonly #sources: QuietSource[] = []
   /** Weight name in the graph → the adapter's tensor; `heads` where the base's rows are reordered within heads. */
   readonly #adapters = new Map<string, { tensor: LazyTensor; heads?: number }>()
 
@@ -29,10 +31,10 @@ export class Weights {
   ) {
     this.#names = arch.names
     this.reader = withParts(reader, arch)
-    this.#base = openTensors(this.reader, { verify })
+    this.#base = this.#open(this.reader, { verify })
     const permuted = permutedRows(arch.graph)
     adapters.forEach((adapter, i) => {
-      const tensors = openTensors(adapter.reader)
+      const tensors = this.#open(adapter.reader, {})
       for (const pair of adapter.pairs) {
         const heads = permuted.get(pair.target)
         this.#adapters.set(adapterWeight(i, pair, 'A'), { tensor: tensors.get(pair.a) })
@@ -42,6 +44,17 @@ export class Weights {
         })
       }
     })
+  }
+
+  #open(reader: ModelReader, options: { verify?: 'lazy' | 'off' }): Tensors {
+    const sources = reader.sources.map((s) => new QuietSource(s))
+    this.#sources.push(...sources)
+    return openTensors({ tensors: reader.tensors, sources, path: reader.path }, options)
+  }
+
+  /** Closes the files it opened: the model's own stay open. */
+  async close(): Promise<void> {
+    await Promise.all(this.#sources.map((s) => s.close()))
   }
 
   isAdapter(weight: string): boolean {
