@@ -13,7 +13,9 @@ const PROMPT = 'A story about a fox and a lantern.\n'
 const WEIGHTS = '2.75MB'
 
 function sluice(args, show = args) {
-  console.log(`\n$ sluice ${show.map((a) => (/[\s*]/.test(a) ? JSON.stringify(a) : a)).join(' ')}\n`)
+  console.log(
+    `\n$ sluice ${show.map((a) => (a.includes('\n') ? `$${JSON.stringify(a).replaceAll('"', "'")}` : /[\s*]/.test(a) ? JSON.stringify(a) : a)).join(' ')}\n`,
+  )
   const { status } = spawnSync(process.execPath, [CLI, ...args], { cwd: root, stdio: 'inherit' })
   if (status !== 0) {
     console.error(`demo failed (exit code ${status})`)

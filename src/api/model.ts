@@ -9,7 +9,7 @@
 
 import type { ArchOutput } from '../arch/arch.ts'
 import { parseBytes } from '../base/bytes.ts'
-import { InferenceError } from '../base/errors.ts'
+import { InferenceError, ValidationError } from '../base/errors.ts'
 import { resolveArchitecture } from '../engine/architecture.ts'
 import type { EngineOptions } from '../engine/create.ts'
 import type { Engine } from '../engine/engine.ts'
@@ -164,6 +164,12 @@ function inBytes(options: ModelEngineOptions): EngineOptions {
  * Throws FORMAT_*, JSON_INVALID, PATH_FORBIDDEN, SOURCE_*, CHECKSUM_MISMATCH (eager), ABORTED.
  */
 export async function open(path: string, options: OpenOptions = {}): Promise<Model> {
+  if (typeof path !== 'string' || path === '')
+    throw new ValidationError('REQUEST_INVALID', {
+      what: 'a model is opened by its path',
+      expected: 'a text',
+      got: typeof path,
+    })
   const { ioMode = 'auto', verify = 'lazy', dropBehind = false, signal } = options
   const reader = await openModel(path, { mode: ioMode, verify, dropBehind, ...(signal && { signal }) })
   return new Model(reader, { verify })

@@ -157,5 +157,5 @@ export function notImplemented(what: string, where?: string): never {
 
 /** Throws ABORTED when the signal has fired. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new SluiceError('ABORTED', { what: 'cancelled by the caller', cause: signal.reason })
+  if (signal?.aborted) throw new SluiceError('ABORTED', { what: 'cancelled', cause: signal.reason })
 }

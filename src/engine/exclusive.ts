@@ -29,7 +29,7 @@ export function unlessAborted<T>(
   if (signal === undefined) return promise
   return new Promise((resolve, reject) => {
     const abort = () => {
-      if (when()) reject(new SluiceError('ABORTED', { what: 'cancelled by the caller', cause: signal.reason }))
+      if (when()) reject(new SluiceError('ABORTED', { what: 'cancelled', cause: signal.reason }))
     }
     if (signal.aborted) abort()
     signal.addEventListener('abort', abort, { once: true })

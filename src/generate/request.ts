@@ -39,6 +39,21 @@ const MAX_STOP_LENGTH = 4096
 /** Characters that are encoded in any case. */
 const MIN_PROMPT = 65_536
 
+/** Every key a request may have: one that is not known was meant to do something. */
+const KEYS: ReadonlySet<string> = new Set<keyof GenerateRequest>([
+  'prompt',
+  'ids',
+  'addSpecial',
+  'maxTokens',
+  'stop',
+  'stopIds',
+  'ignoreEos',
+  'sampling',
+  'draftK',
+  'contextLength',
+  'signal',
+])
+
 function refuse(what: string, extra: { expected?: unknown; got?: unknown } = {}): never {
   throw new ValidationError('REQUEST_INVALID', { what, ...extra })
 }
@@ -52,6 +67,8 @@ function checkIds(name: string, ids: readonly number[]): void {
 
 /** Throws REQUEST_INVALID, or TOKENIZER_MISSING when text is given or wanted and there is no tokenizer. */
 export function checkRequest(request: GenerateRequest, tokenizer: Tokenizer | undefined): CheckedRequest {
+  for (const key of Object.keys(request))
+    if (!KEYS.has(key)) refuse(`request has an option that is not known: ${key}`, { expected: [...KEYS].join(', ') })
   const { prompt, ids, maxTokens, stop = [], stopIds = [], contextLength } = request
   if (!Number.isSafeInteger(maxTokens) || maxTokens < 0)
     refuse('maxTokens is out of range', { expected: 'an integer from 0', got: maxTokens })

@@ -51,7 +51,7 @@ function onAbort(signal: AbortSignal, call: () => void): () => void {
 export function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work
   return new Promise<T>((resolve, reject) => {
-    const abort = () => reject(new SluiceError('ABORTED', { what: 'cancelled by the caller', cause: signal.reason }))
+    const abort = () => reject(new SluiceError('ABORTED', { what: 'cancelled', cause: signal.reason }))
     if (signal.aborted) abort()
     const off = signal.aborted ? () => {} : onAbort(signal, abort)
     work.then(resolve, reject).finally(off)

@@ -118,8 +118,7 @@ function run(input: string, { timeoutMs, memoryMiB, signal }: Limits): Promise<s
       if (error === undefined) resolve(output)
       else reject(error)
     }
-    const abort = (): void =>
-      end(new SluiceError('ABORTED', { what: 'cancelled by the caller', cause: signal?.reason }))
+    const abort = (): void => end(new SluiceError('ABORTED', { what: 'cancelled', cause: signal?.reason }))
     signal?.addEventListener('abort', abort, { once: true })
     child.stdout?.setEncoding('utf8')
     child.stdout?.on('data', (chunk: string) => {

@@ -161,7 +161,7 @@ describe('the end', () => {
     expect(BASE.greedy_text.startsWith(stdout.trimEnd())).toBe(true)
     // At once: not after the rest of the story.
     expect(stdout.trimEnd().length).toBeLessThan(BASE.greedy_text.length / 4)
-    expect(stderr).toBe('sluice: cancelled by the caller [ABORTED]\n')
+    expect(stderr).toBe('sluice: cancelled [ABORTED]\n')
   })
 })
 

@@ -38,7 +38,7 @@ export class MarkovSequence implements Sequence {
     this.onForward?.()
     // As an engine with threads: the answer comes in a later turn of the event loop.
     await new Promise((resolve) => setImmediate(resolve))
-    if (options.signal?.aborted) throw new SluiceError('ABORTED', { what: 'cancelled by the caller' })
+    if (options.signal?.aborted) throw new SluiceError('ABORTED', { what: 'cancelled' })
     for (const id of ids)
       if (id >= this.#vocabulary)
         throw new SluiceError('REQUEST_INVALID', { what: 'token id is out of range', got: id })

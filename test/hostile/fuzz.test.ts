@@ -59,7 +59,7 @@ async function useModel(path: string, run: boolean, adapter?: string): Promise<v
         adapters.push({ name: a.name, scale: 1, reader: a.reader, pairs: a.pairs })
       }
       try {
-        model.plan({ memory: 256 * 2 ** 20 + process.memoryUsage().rss, threads: 1, adapters })
+        await model.plan({ memory: 256 * 2 ** 20 + process.memoryUsage().rss, threads: 1, adapters })
         if (!run) return
         const engine = await model.engine({ memory: 256 * 2 ** 20 + process.memoryUsage().rss, threads: 1, adapters })
         try {

@@ -94,7 +94,7 @@ export class OutputFolder {
     const refuse = (what: string, remedy: string): never => {
       throw new ConversionError('OUTPUT_EXISTS', { what, where: this.path, remedy, details: { path: this.path } })
     }
-    if (!this.#force) refuse('the output exists', 'Choose another name, or ask for overwriting.')
+    if (!this.#force) refuse('the output exists', 'Choose another name, or replace it with --force (option force).')
     // Overwriting removes a whole folder: only one that is a package, or empty.
     if (!lstatSync(this.path).isDirectory()) refuse('the output is not a folder', 'Remove it yourself.')
     const names = readdirSync(this.path)
