@@ -138,8 +138,16 @@ export class Config {
     throw new ValidationError('ARCH_UNSUPPORTED', {
       what,
       where: this.#where,
-      ...(expected === undefined ? {} : { expected: expected.map((v) => JSON.stringify(v)).join(' | ') }),
-      got: JSON.stringify(got),
+      ...(expected === undefined
+        ? {}
+        : { expected: expected.map((v) => JSON.stringify(v)).join(' | ') || 'no such field' }),
+      got: JSON.stringify(got)?.slice(0, 80),
+      ...(what.startsWith('quantization_config')
+        ? {
+            remedy:
+              'Quantized checkpoints are not run yet: use an unquantized one, or a GGUF, and quantize with convert.',
+          }
+        : {}),
     })
   }
 

@@ -75,7 +75,8 @@ export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
   const block = kvBlock(plan.kv, kvElementBytes)
   const pagesMax = Math.ceil(o.context / KV_PAGE_TOKENS)
   const kvBlocks = Math.ceil(o.cacheTokens / KV_PAGE_TOKENS)
-  const scores = o.threads * attentionScratch(pagesMax * KV_PAGE_TOKENS)
+  // A context that no memory holds is refused by the budget, not by arithmetic.
+  const scores = o.threads * attentionScratch(Math.min(pagesMax * KV_PAGE_TOKENS, 2 ** 40))
   const tileX = roundUp(Math.max(widest * 4, quantizedRow) * TILE_TOKENS, 64)
   const tileY = TILE_ROWS * 4 * TILE_TOKENS
   const bytes = {
