@@ -97,7 +97,10 @@ export class Model {
     const packaged = this.reader.adapters.find((a) => a.name === path)
     await packaged?.check?.() // an adapter is read whole anyway; later reads have no checksums of their own
     const { loadAdapter } = await import('../lora/load.ts')
-    const adapter = await loadAdapter(packaged?.path ?? path, this.architecture().graph, rest)
+    const adapter = await loadAdapter(packaged?.path ?? path, this.architecture().graph, {
+      packaged: this.reader.adapters.map((a) => a.name),
+      ...rest,
+    })
     this.#adapters.push(adapter)
     return { ...adapter, scale }
   }

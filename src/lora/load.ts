@@ -22,6 +22,8 @@ const WEIGHTS_FILE = 'adapter_model.safetensors'
 export interface AdapterOptions {
   /** Accept modules that match nothing, and targeted modules without tensors. */
   readonly allowPartial?: boolean
+  /** Names of adapters packed with the model, for the message when there is none at `path`. */
+  readonly packaged?: readonly string[]
 }
 
 /** An adapter that was read and matched. Close its reader when no engine uses it. */
@@ -35,7 +37,7 @@ export interface LoadedAdapter {
 
 /** Throws ADAPTER_INVALID, ADAPTER_UNSUPPORTED, ADAPTER_NO_MATCH, ADAPTER_PARTIAL, and what opening safetensors throws. */
 export async function loadAdapter(path: string, graph: Graph, options: AdapterOptions = {}): Promise<LoadedAdapter> {
-  const config = parseLoraConfig(await readConfig(path), join(path, CONFIG_FILE))
+  const config = parseLoraConfig(await readConfig(path, options.packaged ?? []), join(path, CONFIG_FILE))
   const weights = join(path, WEIGHTS_FILE)
   const reader = await openWeights(path, weights)
   try {
@@ -49,7 +51,7 @@ export async function loadAdapter(path: string, graph: Graph, options: AdapterOp
 }
 
 /** Through the same door as model files: a pipe, a device or a link out of the folder is refused, not read. */
-async function readConfig(path: string) {
+async function readConfig(path: string, packaged: readonly string[]) {
   const file = join(path, CONFIG_FILE)
   const weights = await stat(join(path, WEIGHTS_FILE)).catch(() => undefined)
   // A hub cache has links to blobs in another folder: allowed where the weights really lie.
@@ -73,11 +75,14 @@ async function readConfig(path: string) {
     throw new SourceError('SOURCE_IO', {
       what: 'adapter cannot be read',
       where: file,
-      got: cause.message,
-      remedy: 'Give the folder that holds adapter_config.json and adapter_model.safetensors.',
+      remedy: `Give the folder that holds adapter_config.json and adapter_model.safetensors${named(packaged)}.`,
       cause,
     })
   }
+}
+
+function named(packaged: readonly string[]): string {
+  return packaged.length === 0 ? '' : `, or the name of one packed with the model: ${packaged.slice(0, 20).join(', ')}`
 }
 
 async function openWeights(path: string, weights: string): Promise<ModelReader> {

@@ -2,7 +2,7 @@
 import { type ErrorCode, SluiceError, SourceError } from '../base/errors.ts'
 
 const REASONS: Readonly<Record<string, readonly [what: string, remedy: string]>> = {
-  ENOENT: ['no such file', 'Check the path; a model in shards needs all of them beside its index.'],
+  ENOENT: ['no such file', 'Check the path.'],
   ENOTDIR: ['a part of the path is not a folder', 'Check the path.'],
   EACCES: ['no permission to read', 'Give this user read access (chmod, chown), or run as one that has it.'],
   EPERM: ['the system does not permit it', 'Check ownership, mount options and sandbox rules.'],
