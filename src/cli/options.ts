@@ -61,6 +61,19 @@ export const loraOption = () =>
 export const allowPartialOption = () =>
   new Option('--allow-partial', 'accept an adapter that matches only some of its modules')
 
+/** What every verb that sizes an engine takes (EngineFlags), but for the kernel set. */
+export const engineOptionsOf = () => [
+  memoryOption(),
+  weightMemoryOption(),
+  threadsOption(),
+  contextOption(),
+  loraOption(),
+  allowPartialOption(),
+  precisionOption(),
+  ioModeOption(),
+  verifyOption(),
+]
+
 /** Adds options to a command, in order. */
 export function withOptions<T extends { addOption(o: Option): T }>(command: T, ...options: Option[]): T {
   for (const o of options) command.addOption(o)

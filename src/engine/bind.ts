@@ -3,14 +3,13 @@
 import { SluiceError } from '../base/errors.ts'
 import type { Plan } from '../graph/plan.ts'
 import { attentionScratch } from '../kernels/compute.ts'
-import type { ArenaSet } from '../memory/memory.ts'
+import { ARENA_RESERVED_BYTES, type ArenaSet } from '../memory/memory.ts'
 import { KV_PAGE_TOKENS } from './kv.ts'
 import { type Layout, SEQUENCES_MAX } from './layout.ts'
 import {
   type BoundBuffer,
   type BoundRoute,
   type BoundWeight,
-  FIRST_ADDRESS,
   firstGroups,
   hasQuantizedKernel,
   type Program,
@@ -152,7 +151,7 @@ function tiles(input: BindInput): { x: number; y: number }[][] {
   const { tileX, tileY } = input.layout
   return input.arenas.arenas.map(() =>
     Array.from({ length: input.threads }, (_, t) => {
-      const x = FIRST_ADDRESS + t * (tileX + tileY)
+      const x = ARENA_RESERVED_BYTES + t * (tileX + tileY)
       return { x, y: x + tileX }
     }),
   )
@@ -160,5 +159,5 @@ function tiles(input: BindInput): { x: number; y: number }[][] {
 
 /** Bytes at the beginning of every arena that are not handed out: kernels' constants and stacks, then the tiles. */
 export function reservedBytes(layout: Layout, threads: number): number {
-  return FIRST_ADDRESS + threads * (layout.tileX + layout.tileY)
+  return ARENA_RESERVED_BYTES + threads * (layout.tileX + layout.tileY)
 }

@@ -22,7 +22,7 @@ import { allocate, bind, reservedBytes } from './bind.ts'
 import { THREADS_MAX } from './control.ts'
 import type { Engine, Precision } from './engine.ts'
 import { KV_PAGE_TOKENS } from './kv.ts'
-import { type Layout, layoutOf, SEQUENCES_MAX } from './layout.ts'
+import { type Layout, layoutOf, SEQUENCES_MAX, scratchBytes } from './layout.ts'
 import { publishEngine } from './news.ts'
 import { firstGroups } from './program.ts'
 import { RunningEngine } from './running.ts'
@@ -194,11 +194,7 @@ function reserveAll(budget: Budget, s: Sizing): void {
   budget.reserve(s.processBytes, 'process', 'Node, threads and tokenizer')
   budget.reserve(b.kv, 'kv', `cache for ${s.layout.kvBlocks * KV_PAGE_TOKENS} tokens`)
   budget.reserve(b.adapters, 'adapters', 'adapter matrices')
-  budget.reserve(
-    b.activations + b.logits + b.quantized + b.tables + b.vectors + b.tiles,
-    'scratch',
-    'activations, logits and tables',
-  )
+  budget.reserve(scratchBytes(s.layout), 'scratch', 'activations, logits and tables')
 }
 
 /** What of the weights would stay and what stream. Throws BUDGET_TOO_SMALL, saying the budget that would do. */

@@ -4,6 +4,7 @@ import type { ArchOutput } from '../arch/arch.ts'
 import type { ModelReader } from '../format/reader.ts'
 import type { PagerPlan } from '../pager/pager.ts'
 import { type EngineOptions, planWeights, sizeEngine } from './create.ts'
+import { scratchBytes } from './layout.ts'
 import { Weights } from './weights.ts'
 
 /** What an engine would hold, and stream. Bytes. */
@@ -34,7 +35,7 @@ export function forecast(reader: ModelReader, arch: ArchOutput, options: EngineO
     processBytes: s.processBytes,
     kvBytes: b.kv,
     adapterBytes: b.adapters,
-    scratchBytes: b.activations + b.logits + b.quantized + b.tables + b.vectors + b.tiles,
+    scratchBytes: scratchBytes(s.layout),
     threads: s.threads,
     context: s.context,
     chunkTokens: s.layout.tokensMax,

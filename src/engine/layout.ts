@@ -58,6 +58,11 @@ export interface Layout {
   }
 }
 
+/** Bytes that are neither cache nor adapters: activations, logits and tables. */
+export function scratchBytes({ bytes: b }: Layout): number {
+  return b.activations + b.logits + b.quantized + b.tables + b.vectors + b.tiles
+}
+
 export function layoutOf(plan: Plan, o: LayoutOptions): Layout {
   const logits = plan.buffers[plan.logits]!
   // Buffers from logitsFrom on hold few rows: only tokens whose logits are wanted.

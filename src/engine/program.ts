@@ -4,7 +4,6 @@ import { SluiceError } from '../base/errors.ts'
 import type { BufferId, Plan, PlanStep, TokenSet } from '../graph/plan.ts'
 import type { MatrixBlock } from '../kernels/kernels.ts'
 import { COMPUTE } from '../kernels/kernels.ts'
-import { ARENA_RESERVED_BYTES } from '../memory/memory.ts'
 import type { PagedMatrix } from '../pager/pager.ts'
 
 /** Where a linear step's weight is: in pages that come and go, or resident in arena 0 (adapters). */
@@ -187,9 +186,6 @@ export function placeQuantization(
     return quantize
   })
 }
-
-/** First address the engine may use in an arena. */
-export const FIRST_ADDRESS = ARENA_RESERVED_BYTES
 
 /** Number of the first group of each route: experts are groups of the pager. */
 export function firstGroups(plan: Pick<Plan, 'routes'>): number[] {

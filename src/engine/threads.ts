@@ -1,7 +1,7 @@
 // The compute threads: started once, asleep between passes, told nothing but a number.
 import { Worker } from 'node:worker_threads'
 import { InferenceError, SluiceError } from '../base/errors.ts'
-import { CONTROL, type PagedMatrix, type SharedPages } from '../pager/pager.ts'
+import { CONTROL, type SharedPages } from '../pager/pager.ts'
 import { type Control, createControl, WORD } from './control.ts'
 import type { Program } from './program.ts'
 
@@ -13,7 +13,6 @@ export interface ThreadSetup {
   readonly memories: readonly WebAssembly.Memory[]
   readonly program: Program
   readonly kernels: unknown
-  readonly matrices?: readonly PagedMatrix[]
 }
 
 /** V8 heaps of compute threads stay small: they allocate next to nothing. */

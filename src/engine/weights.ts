@@ -142,7 +142,9 @@ function withParts(reader: ModelReader, arch: ArchOutput): ModelReader {
     metadata: reader.metadata,
     tokenizerFiles: reader.tokenizerFiles,
     adapters: reader.adapters,
-    identity: reader.identity,
+    get identity() {
+      return reader.identity // costly for packages: only who asks pays
+    },
     bytesRead: reader.bytesRead,
     close: () => reader.close(),
   }

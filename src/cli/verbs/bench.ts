@@ -6,21 +6,7 @@ import type { Engine, EngineReport } from '../../engine/engine.ts'
 import { cancelOnSignals } from '../cancel.ts'
 import type { EngineFlags } from '../engine-options.ts'
 import { withEngine, withModel } from '../model.ts'
-import {
-  allowPartialOption,
-  contextOption,
-  countFromOne,
-  ioModeOption,
-  jsonOption,
-  kernelsOption,
-  loraOption,
-  memoryOption,
-  precisionOption,
-  threadsOption,
-  verifyOption,
-  weightMemoryOption,
-  withOptions,
-} from '../options.ts'
+import { countFromOne, engineOptionsOf, jsonOption, kernelsOption, withOptions } from '../options.ts'
 
 interface BenchFlags extends EngineFlags {
   promptTokens: number
@@ -102,20 +88,7 @@ export function register(program: Command): void {
     .option('--prompt-tokens <n>', 'tokens of the prompt', countFromOne, 128)
     .option('--generate <n>', 'tokens decoded after it', countFromOne, 32)
     .option('--repeat <n>', 'repetitions after one warm-up', countFromOne, 5)
-  withOptions(
-    command,
-    memoryOption(),
-    weightMemoryOption(),
-    threadsOption(),
-    contextOption(),
-    loraOption(),
-    allowPartialOption(),
-    precisionOption(),
-    ioModeOption(),
-    verifyOption(),
-    kernelsOption(),
-    jsonOption(),
-  )
+  withOptions(command, ...engineOptionsOf(), kernelsOption(), jsonOption())
     .addHelpText('after', '\nExample:\n  sluice bench model.wia --memory 2GiB --generate 64')
     .action(bench)
 }

@@ -4,19 +4,7 @@ import { formatBytes } from '../../base/bytes.ts'
 import type { Forecast } from '../../engine/forecast.ts'
 import { attachAdapters, type EngineFlags, engineOptions } from '../engine-options.ts'
 import { runnable, withModel } from '../model.ts'
-import {
-  allowPartialOption,
-  contextOption,
-  ioModeOption,
-  jsonOption,
-  loraOption,
-  memoryOption,
-  precisionOption,
-  threadsOption,
-  verifyOption,
-  weightMemoryOption,
-  withOptions,
-} from '../options.ts'
+import { engineOptionsOf, jsonOption, withOptions } from '../options.ts'
 
 async function plan(path: string, flags: EngineFlags): Promise<void> {
   await withModel(path, { verify: flags.verify }, async (model) => {
@@ -62,19 +50,7 @@ export function register(program: Command): void {
     .command('plan')
     .description('show what a budget would mean: bytes pinned, bytes streamed per token, the smallest budget')
     .argument('<model>', 'package, safetensors directory or file, or GGUF')
-  withOptions(
-    command,
-    memoryOption(),
-    weightMemoryOption(),
-    threadsOption(),
-    contextOption(),
-    loraOption(),
-    allowPartialOption(),
-    precisionOption(),
-    ioModeOption(),
-    verifyOption(),
-    jsonOption(),
-  )
+  withOptions(command, ...engineOptionsOf(), jsonOption())
     .addHelpText('after', '\nExample:\n  sluice plan model.wia --memory 2GiB')
     .action(plan)
 }

@@ -11,24 +11,7 @@ import type { SamplingOptions } from '../../sample/options.ts'
 import { cancelOnSignals } from '../cancel.ts'
 import type { EngineFlags } from '../engine-options.ts'
 import { withEngine, withModel } from '../model.ts'
-import {
-  allowPartialOption,
-  contextOption,
-  count,
-  idList,
-  ioModeOption,
-  jsonOption,
-  kernelsOption,
-  loraOption,
-  memoryOption,
-  number,
-  precisionOption,
-  repeat,
-  threadsOption,
-  verifyOption,
-  weightMemoryOption,
-  withOptions,
-} from '../options.ts'
+import { count, engineOptionsOf, idList, jsonOption, kernelsOption, number, repeat, withOptions } from '../options.ts'
 import { showProgress } from '../progress.ts'
 
 interface RunFlags extends EngineFlags {
@@ -205,20 +188,7 @@ export function register(program: Command): void {
     .option('--stop <text>', 'stop before this text; repeat for several', repeat)
     .option('--draft-k <n>', 'guess up to n tokens ahead from the text itself: same text, fewer passes', count)
     .option('-q, --quiet', 'no progress, no statistics')
-  withOptions(
-    command,
-    memoryOption(),
-    weightMemoryOption(),
-    threadsOption(),
-    contextOption(),
-    loraOption(),
-    allowPartialOption(),
-    precisionOption(),
-    ioModeOption(),
-    verifyOption(),
-    kernelsOption(),
-    jsonOption(),
-  )
+  withOptions(command, ...engineOptionsOf(), kernelsOption(), jsonOption())
     .addHelpText(
       'after',
       `
